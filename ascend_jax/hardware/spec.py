@@ -1,0 +1,119 @@
+"""``NpuSpec``: what a chip is, as numbers. Bytes, bytes per second, hertz, cycles and seconds; nothing else."""
+
+from dataclasses import dataclass, field, fields
+from typing import Literal, get_args
+
+from jax import Array
+from jax.tree_util import register_dataclass
+
+from ascend_jax._pytree import all_numbers
+
+Number = float | Array
+Architecture = Literal["coupled", "separated", "direct"]
+"""How Cube and Vector reach each other: through on-chip buffers of one AI core (``coupled``: 910A, 310P), through GM/L2
+between separate cores (``separated``: 910B, 910_93), or by L0C→UB and UB→L1 paths between separate cores (``direct``: 950)."""
+
+
+@register_dataclass
+@dataclass(frozen=True, kw_only=True)
+class VectorCosts:
+    """Cycles of one Vector instruction per repeat (``NpuSpec.vector_repeat_bytes``) of float32 operands, on one vector core.
+
+    ``scale`` multiplies by a scalar, ``row_max`` and ``row_sum`` reduce along a row (cost per repeat reduced), ``subtract``
+    takes a broadcast row value off, ``multiply`` and ``add`` take two sources. ``head`` and ``tail`` are paid once per
+    instruction that starts on an idle pipe.
+    """
+
+    scale: Number
+    row_max: Number
+    subtract: Number
+    exp: Number
+    row_sum: Number
+    cast: Number
+    select: Number
+    multiply: Number
+    add: Number
+    divide: Number
+    head: Number
+    tail: Number
+
+    def __post_init__(self) -> None:
+        _check_numbers(self)
+
+
+@register_dataclass
+@dataclass(frozen=True, kw_only=True)
+class NpuSpec:
+    """One Ascend chip (one die) as the model sees it. Every number is a leaf; a path that the silicon lacks is ``None``.
+
+    Rates are bytes per second: ``gm`` and ``l2`` of the whole chip, the paths of one core (``…_to_ub``, ``ub_to_…`` of one
+    vector core, the others of one cube core). Sizes are bytes of one core's buffer; ``l2`` and ``gm`` of the chip.
+    ``name`` is for people: jax drops it, so chips of one architecture share one compilation.
+
+    Load one with :func:`ascend_jax.hardware.load_chip`; vary one with :func:`dataclasses.replace`.
+    """
+
+    architecture: Architecture = field(metadata={"static": True})
+    name: str = ""
+
+    cube_cores: Number
+    vector_cores_per_cube: Number
+    cube_clock_hz: Number
+    vector_clock_hz: Number
+
+    ub_bytes: Number
+    l1_bytes: Number
+    l0a_bytes: Number
+    l0b_bytes: Number
+    l0c_bytes: Number
+    l2_bytes: Number
+    gm_bytes: Number
+
+    gm_bytes_per_s: Number
+    l2_bytes_per_s: Number
+    gm_to_l1_bytes_per_s: Number
+    gm_to_ub_bytes_per_s: Number
+    ub_to_gm_bytes_per_s: Number
+    l1_to_l0a_bytes_per_s: Number
+    l1_to_l0b_bytes_per_s: Number
+    l0c_to_gm_bytes_per_s: Number | None = None
+    l0c_to_ub_bytes_per_s: Number | None = None
+    ub_to_l1_bytes_per_s: Number | None = None
+
+    dma_startup_s: Number
+    """One DMA instruction's start-up: a transfer of that many seconds' worth of bytes runs at half speed."""
+    dma_burst_gap_bytes: Number
+    """What every contiguous burst of a strided transfer costs besides its own bytes."""
+
+    cube_mac_cycles: Number
+    """Cycles of one 16 × 32 B × 16 multiply-accumulate of 1- and 2-byte operands."""
+    cube_mac_cycles_fp32: Number
+    """The same for float32 operands."""
+    cube_issue_cycles: Number
+    """Cycles to issue one matrix multiplication."""
+    vector: VectorCosts
+    vector_repeat_bytes: Number
+
+    handoff_s: Number
+    """One flag between a cube core and its vector cores (or between pipes that share no queue)."""
+    launch_s: Number
+    """A kernel launch, from the scheduler to the completion report, without any work."""
+    task_s: Number
+    """Scalar work to begin one task (one block of q rows) on a core."""
+
+    def __post_init__(self) -> None:
+        if self.architecture not in get_args(Architecture):
+            raise ValueError(f"architecture={self.architecture!r} must be one of {', '.join(get_args(Architecture))}")
+        _check_numbers(self)
+
+
+def _check_numbers(spec: "NpuSpec | VectorCosts") -> None:
+    """Plain numbers must be finite and not negative; sizes, counts, clocks and rates must be above zero."""
+    may_be_zero = {"head", "tail", "dma_startup_s", "dma_burst_gap_bytes", "cube_issue_cycles", "handoff_s", "launch_s", "task_s"}
+    for item in fields(spec):
+        value = getattr(spec, item.name)
+        if not all_numbers(value):
+            continue
+        least = "≥ 0" if item.name in may_be_zero else "> 0"
+        if not (0 < value < float("inf") or (value == 0 and item.name in may_be_zero)):
+            raise ValueError(f"{item.name}={value} must be a finite number {least}; leave out a path that the chip lacks")

@@ -1,0 +1,1 @@
+"""What is asked: shapes, masks, layouts and the models they come from."""

@@ -1,0 +1,92 @@
+"""``Attention``: what is asked of the chip. Shapes, element type, mask and layout; no tiling and no chip."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from jax import Array
+from jax.tree_util import register_dataclass
+
+from ascend_jax._pytree import all_numbers, is_whole
+from ascend_jax.workload.mask import Mask
+
+DType = Literal["float16", "bfloat16", "float32"]
+Layout = Literal["BSH", "SBH", "BSND", "BNSD", "TND"]
+ELEMENT_BYTES: dict[str, int] = {"float16": 2, "bfloat16": 2, "float32": 4}
+ALIASES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32"}
+
+Whole = int | Array
+Lengths = int | tuple[int, ...] | Array
+
+
+@register_dataclass
+@dataclass(frozen=True, kw_only=True)
+class Attention:
+    """One attention call.
+
+    Attributes:
+      batch: sequences. For variable lengths, how often each entry of ``q_len``/``kv_len`` occurs: 1, or one count an entry.
+      q_heads, kv_heads: query heads and key/value heads; equal (MHA), a divisor (GQA) or 1 (MQA).
+      q_len, kv_len: rows of Q and of K/V per sequence; an int, or a tuple with one length per sequence (TND).
+      head_dim, value_dim: columns of Q and K, and of V and O, per head.
+      mask: which keys a row may see.
+      dtype: element type of Q, K, V, O (``float16``, ``bfloat16``, ``float32``).
+      layout: order of the axes in GM; decides how long a contiguous burst is.
+
+    Raises:
+      ValueError: a value that no operator accepts, with the rule and what would be right.
+    """
+
+    batch: Whole | tuple[int, ...]
+    q_heads: Whole
+    kv_heads: Whole
+    q_len: Lengths
+    kv_len: Lengths
+    head_dim: Whole
+    value_dim: Whole
+    mask: Mask = field(default_factory=Mask)
+    dtype: str = field(default="float16", metadata={"static": True})
+    layout: str = field(default="BNSD", metadata={"static": True})
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", ALIASES.get(self.dtype, self.dtype))
+        if self.dtype not in ELEMENT_BYTES:
+            raise ValueError(f"dtype={self.dtype!r} must be one of {', '.join(ELEMENT_BYTES)} (or {', '.join(ALIASES)})")
+        if self.layout not in get_args(Layout):
+            raise ValueError(f"layout={self.layout!r} must be one of {', '.join(get_args(Layout))}")
+        _check_numbers(self)
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one element of Q, K, V or O."""
+        return ELEMENT_BYTES[self.dtype]
+
+
+def _check_numbers(work: Attention) -> None:
+    for name, least in {"q_heads": 1, "kv_heads": 1, "head_dim": 1, "value_dim": 1, "batch": 0, "q_len": 0, "kv_len": 0}.items():
+        for value in _entries(getattr(work, name)):
+            if all_numbers(value) and not is_whole(value, least):
+                raise ValueError(f"{name}={value} must be a whole number of at least {least}")
+    if all_numbers(work.q_heads, work.kv_heads) and work.q_heads % work.kv_heads:
+        raise ValueError(
+            f"q_heads={work.q_heads} must be a multiple of kv_heads={work.kv_heads}: every key/value head serves the same number of query heads"
+        )
+    _check_lengths(work)
+
+
+def _check_lengths(work: Attention) -> None:
+    q_len, kv_len, batch = work.q_len, work.kv_len, work.batch
+    if isinstance(q_len, tuple) != isinstance(kv_len, tuple):
+        raise ValueError("q_len and kv_len must both be one length or both one length per sequence")
+    if isinstance(q_len, tuple) and isinstance(kv_len, tuple):
+        if len(q_len) != len(kv_len) or not q_len:
+            raise ValueError(f"q_len has {len(q_len)} lengths and kv_len {len(kv_len)}: give one of each per sequence, at least one")
+        if isinstance(batch, tuple) and len(batch) != len(q_len):
+            raise ValueError(f"batch has {len(batch)} counts for {len(q_len)} lengths")
+        if work.layout != "TND":
+            raise ValueError(f"layout={work.layout!r} holds one length for all sequences: use TND for a length per sequence")
+    elif isinstance(batch, tuple):
+        raise ValueError("batch may be a tuple of counts only where q_len and kv_len are tuples of lengths")
+
+
+def _entries(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
