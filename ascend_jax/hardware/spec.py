@@ -41,7 +41,6 @@ class VectorCosts:
         _check_numbers(self)
 
 
-@register_dataclass
 @dataclass(frozen=True, kw_only=True)
 class NpuSpec:
     """One Ascend chip (one die) as the model sees it. Every number is a leaf; a path that the silicon lacks is ``None``.
@@ -107,13 +106,21 @@ class NpuSpec:
         _check_numbers(self)
 
 
+register_dataclass(
+    NpuSpec,
+    data_fields=[item.name for item in fields(NpuSpec) if item.name not in ("architecture", "name")],
+    meta_fields=["architecture"],
+    drop_fields=["name"],
+)
+
+
 def _check_numbers(spec: "NpuSpec | VectorCosts") -> None:
     """Plain numbers must be finite and not negative; sizes, counts, clocks and rates must be above zero."""
-    may_be_zero = {"head", "tail", "dma_startup_s", "dma_burst_gap_bytes", "cube_issue_cycles", "handoff_s", "launch_s", "task_s"}
+    zero_ok = {"head", "tail", "dma_startup_s", "dma_burst_gap_bytes", "cube_issue_cycles", "handoff_s", "launch_s", "task_s"}
     for item in fields(spec):
         value = getattr(spec, item.name)
         if not all_numbers(value):
             continue
-        least = "≥ 0" if item.name in may_be_zero else "> 0"
-        if not (0 < value < float("inf") or (value == 0 and item.name in may_be_zero)):
+        least = "≥ 0" if item.name in zero_ok else "> 0"
+        if not (0 < value < float("inf") or (value == 0 and item.name in zero_ok)):
             raise ValueError(f"{item.name}={value} must be a finite number {least}; leave out a path that the chip lacks")

@@ -1,0 +1,31 @@
+"""How attention lies on the chip: one file per dataflow, each a list of buffers, stages and flows."""
+
+from ascend_jax.hardware.spec import NpuSpec
+from ascend_jax.kernels.coupled import Coupled
+from ascend_jax.kernels.direct import Direct
+from ascend_jax.kernels.kernel import Kernel
+from ascend_jax.kernels.separated import Separated
+from ascend_jax.kernels.ub_resident import UbResident
+
+KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (UbResident(), Coupled(), Separated(), Direct())}
+"""Every dataflow by name."""
+
+
+def kernel_for(spec: NpuSpec, name: str = "auto") -> Kernel:
+    """The kernel called ``name``, or with ``auto`` the one that the chip's architecture is built for.
+
+    Raises:
+      ValueError: no such kernel, or the chip lacks a path that it needs.
+    """
+    if name == "auto":
+        name = spec.architecture
+    if name not in KERNELS:
+        raise ValueError(f"kernel {name!r} must be auto or one of {', '.join(KERNELS)}")
+    kernel = KERNELS[name]
+    if missing := [path for path in kernel.needs if getattr(spec, path) is None]:
+        paths = ", ".join(path.removesuffix("_bytes_per_s") for path in missing)
+        raise ValueError(
+            f"kernel {name!r} needs the path {paths}, which {spec.name or spec.architecture} lacks: use --kernel auto"
+            f" ({spec.architecture}) or ub_resident"
+        )
+    return kernel

@@ -22,7 +22,8 @@ class Tiling:
       kv_depth: slots for K and for V.
       score_depth, prob_depth, out_depth: slots for the scores S, the probabilities P and the partial output ΔO on their way
         between Cube and Vector.
-      l0_depth: slots of L0A and L0B (2 lets loads run beside the Cube).
+      ub_depth: slots of the Vector's working tiles in UB (2 lets MTE2 and MTE3 run beside the Vector).
+      l0_depth: slots of L0A, L0B and L0C (2 lets loads and FixPipe run beside the Cube).
       preload: tiles that Q·Kᵀ runs ahead of P·V.
       kv_split: cores that share one block of q rows, each with a part of its keys (1: none; partial results are combined).
     """
@@ -34,6 +35,7 @@ class Tiling:
     score_depth: Whole = 2
     prob_depth: Whole = 2
     out_depth: Whole = 2
+    ub_depth: Whole = 2
     l0_depth: Whole = 2
     preload: Whole = 1
     kv_split: Whole = 1

@@ -13,6 +13,7 @@ DType = Literal["float16", "bfloat16", "float32"]
 Layout = Literal["BSH", "SBH", "BSND", "BNSD", "TND"]
 ELEMENT_BYTES: dict[str, int] = {"float16": 2, "bfloat16": 2, "float32": 4}
 ALIASES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32"}
+LEAST = {"batch": 0, "q_heads": 1, "kv_heads": 1, "q_len": 0, "kv_len": 0, "head_dim": 1, "value_dim": 1}
 
 Whole = int | Array
 Lengths = int | tuple[int, ...] | Array
@@ -24,7 +25,8 @@ class Attention:
     """One attention call.
 
     Attributes:
-      batch: sequences. For variable lengths, how often each entry of ``q_len``/``kv_len`` occurs: 1, or one count an entry.
+      batch: sequences. For variable lengths, how often each entry of ``q_len``/``kv_len`` occurs: one number for all entries
+        (1: every entry is one sequence), or a tuple with one count an entry.
       q_heads, kv_heads: query heads and key/value heads; equal (MHA), a divisor (GQA) or 1 (MQA).
       q_len, kv_len: rows of Q and of K/V per sequence; an int, or a tuple with one length per sequence (TND).
       head_dim, value_dim: columns of Q and K, and of V and O, per head.
@@ -62,13 +64,14 @@ class Attention:
 
 
 def _check_numbers(work: Attention) -> None:
-    for name, least in {"q_heads": 1, "kv_heads": 1, "head_dim": 1, "value_dim": 1, "batch": 0, "q_len": 0, "kv_len": 0}.items():
+    for name, least in LEAST.items():
         for value in _entries(getattr(work, name)):
             if all_numbers(value) and not is_whole(value, least):
                 raise ValueError(f"{name}={value} must be a whole number of at least {least}")
     if all_numbers(work.q_heads, work.kv_heads) and work.q_heads % work.kv_heads:
         raise ValueError(
-            f"q_heads={work.q_heads} must be a multiple of kv_heads={work.kv_heads}: every key/value head serves the same number of query heads"
+            f"q_heads={work.q_heads} must be a multiple of kv_heads={work.kv_heads}: "
+            "every key/value head serves the same number of query heads"
         )
     _check_lengths(work)
 
@@ -79,7 +82,9 @@ def _check_lengths(work: Attention) -> None:
         raise ValueError("q_len and kv_len must both be one length or both one length per sequence")
     if isinstance(q_len, tuple) and isinstance(kv_len, tuple):
         if len(q_len) != len(kv_len) or not q_len:
-            raise ValueError(f"q_len has {len(q_len)} lengths and kv_len {len(kv_len)}: give one of each per sequence, at least one")
+            raise ValueError(
+                f"q_len has {len(q_len)} lengths and kv_len {len(kv_len)}: give one of each per sequence, at least one"
+            )
         if isinstance(batch, tuple) and len(batch) != len(q_len):
             raise ValueError(f"batch has {len(batch)} counts for {len(q_len)} lengths")
         if work.layout != "TND":

@@ -32,7 +32,7 @@ class Mask:
     ``causal`` or ``j < prefix``.
 
     Raises:
-      ValueError: an unknown kind, a band that is empty (``pre + next < 0``), or a negative prefix.
+      ValueError: an unknown kind, a band that is empty (``pre + next < 0``), a negative prefix, or one that is not whole.
     """
 
     kind: str = field(default="none", metadata={"static": True})
@@ -45,6 +45,8 @@ class Mask:
             raise ValueError(f"mask kind={self.kind!r} must be one of {', '.join(get_args(Kind))}")
         if not all_numbers(self.pre, self.next, self.prefix):
             return
+        if not (is_whole(abs(self.pre), 0) and is_whole(abs(self.next), 0)):
+            raise ValueError(f"band pre={self.pre}, next={self.next} must be whole numbers (either may be negative)")
         if self.pre + self.next < 0:
             raise ValueError(f"band pre={self.pre}, next={self.next} keeps no key: pre + next must be at least 0")
         if not is_whole(self.prefix, 0):
@@ -84,7 +86,8 @@ class Mask:
             case "causal":
                 upper = shift
             case "band":
-                lower, upper = shift - self.pre, shift + self.next
+                # Clipped to the matrix: a side far outside (the operator's default is 2^31 - 1) is no whole number in float32.
+                lower, upper = jnp.clip(shift - self.pre, -q_len, kv_len), jnp.clip(shift + self.next, -q_len, kv_len)
             case "prefix":
                 upper, prefix = shift, jnp.minimum(self.prefix + 0 * kv_len, kv_len)
         return Bounds(lower, upper, prefix)

@@ -1,0 +1,130 @@
+"""Seconds of every stage of a kernel for one average tile, and what the tile costs the units and memories that it shares."""
+
+from collections import defaultdict
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from ascend_jax.cost.traffic import Hits, Traffic, hits, transfer_traffic
+from ascend_jax.cost.units import matmul_time, transfer_seconds, vector_seconds
+from ascend_jax.hardware.spec import NpuSpec
+from ascend_jax.kernels.geometry import Geometry
+from ascend_jax.kernels.kernel import Kernel, Matmul, Transfer, VectorOps, Work
+from ascend_jax.kernels.l0 import l0_steps
+from ascend_jax.rounding import Rounding
+from ascend_jax.tiling.tiling import Tiling
+from ascend_jax.workload.attention import Attention
+from ascend_jax.workload.sequences import Sequences
+
+
+class StageCosts(NamedTuple):
+    """One average tile (row stages: one task) of one sequence, on one core among ``active`` (rank 0 each).
+
+    Attributes:
+      seconds: per stage, under the contention of all active cores doing the same.
+      busy: seconds per unit (pipe) of all tile stages; MTE1 counts beside the Cube that it feeds.
+      row_busy: the same of the row stages, once per task.
+      paths: bytes per path of all tile stages, of the whole task's cores.
+      row_paths: the same of the row stages.
+      traffic, row_traffic: bytes over GM and L2 by all active cores, for one tile and for one task each.
+      chunks: pieces of a tile, per chunked flow's buffer.
+      lead, release: of chunked flows, per buffer (see ``overlap``).
+    """
+
+    seconds: dict[str, Array]
+    busy: dict[str, Array]
+    row_busy: dict[str, Array]
+    paths: dict[str, Array]
+    row_paths: dict[str, Array]
+    traffic: Traffic
+    row_traffic: Traffic
+    chunks: dict[str, Array]
+
+
+class _Part(NamedTuple):
+    """One piece of work: its seconds on its pipe, seconds of MTE1 beside it, bytes on its path, shared traffic."""
+
+    seconds: Array
+    mte1_s: Array
+    traffic: Traffic
+
+
+def stage_costs(
+    spec: NpuSpec,
+    work: Attention,
+    sequence: Sequences,
+    tiling: Tiling,
+    kernel: Kernel,
+    shape: Geometry,
+    active: Array,
+    workspace_bytes: Array,
+    rounding: Rounding,
+) -> StageCosts:
+    """Cost every stage of ``kernel`` for the average tile ``shape`` while ``active`` cores do the same."""
+    hit = hits(spec, work, sequence, shape, active, workspace_bytes)
+    jobs = kernel.work(spec, work, shape)
+    zero = jnp.zeros_like(shape.rows)
+    seconds: dict[str, Array] = {}
+    sums = {per_row: _Sums(zero) for per_row in (False, True)}
+    for stage in kernel.graph.stages:
+        parts = [_cost(spec, part, work.element_bytes, tiling, hit, active, rounding) for part in jobs[stage.name]]
+        seconds[stage.name] = sum((part.seconds for part in parts), zero)
+        sums[stage.per_row].add(stage.pipe, parts, jobs[stage.name])
+    steps = [
+        l0_steps(spec, dims, work.element_bytes, tiling.l0_depth, rounding)
+        for dims in ((shape.rows, work.head_dim, shape.keys), (shape.rows, shape.keys, work.value_dim))
+    ]
+    tile, row = sums[False], sums[True]
+    return StageCosts(
+        seconds=seconds,
+        busy=dict(tile.busy),
+        row_busy=dict(row.busy),
+        paths=dict(tile.paths),
+        row_paths=dict(row.paths),
+        traffic=tile.traffic,
+        row_traffic=row.traffic,
+        chunks=kernel.chunks(shape, *steps),
+    )
+
+
+class _Sums:
+    """Sums over stages, per pipe and per path."""
+
+    def __init__(self, zero: Array) -> None:
+        self.busy: dict[str, Array] = defaultdict(lambda: zero)
+        self.paths: dict[str, Array] = defaultdict(lambda: zero)
+        self.traffic = Traffic(zero, zero)
+
+    def add(self, pipe: str, parts: list[_Part], jobs: Work) -> None:
+        for part, job in zip(parts, jobs, strict=True):
+            self.busy[pipe] = self.busy[pipe] + part.seconds
+            self.traffic = Traffic(*(a + b for a, b in zip(self.traffic, part.traffic, strict=True)))
+            if isinstance(job, Matmul):
+                self.busy["MTE1"] = self.busy["MTE1"] + part.mte1_s
+            if isinstance(job, Transfer):
+                self.paths[job.path] = self.paths[job.path] + job.bursts * job.burst_bytes * job.units
+
+
+def _cost(
+    spec: NpuSpec,
+    part: Transfer | Matmul | VectorOps,
+    element_bytes: int,
+    tiling: Tiling,
+    hit: Hits,
+    active: Array,
+    rounding: Rounding,
+) -> _Part:
+    match part:
+        case Transfer():
+            traffic = transfer_traffic(part, hit, active)
+            seconds = jnp.maximum(transfer_seconds(spec, part), traffic.seconds(spec))
+            return _Part(seconds, jnp.zeros_like(seconds), traffic)
+        case Matmul():
+            time = matmul_time(spec, part, element_bytes, tiling.l0_depth, rounding)
+            zero = jnp.zeros_like(time.cube_s)
+            return _Part(time.stage_s, time.mte1_s, Traffic(zero, zero))
+        case VectorOps():
+            seconds = vector_seconds(spec, part)
+            zero = jnp.zeros_like(seconds)
+            return _Part(seconds, zero, Traffic(zero, zero))

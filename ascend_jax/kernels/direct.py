@@ -1,0 +1,103 @@
+"""``direct`` (950): FixPipe writes S and ΔO from L0C straight into the UB of both vector cores, and P goes from UB into L1.
+
+Only Q, K, V and O touch GM. Paths and buffers as in the vendor's 950 FlashAttention example (128 × 128 blocks, two slots
+for S and ΔO, three for P).
+"""
+
+from dataclasses import dataclass
+
+from jax import Array
+
+from ascend_jax.hardware.spec import NpuSpec
+from ascend_jax.kernels import parts
+from ascend_jax.kernels.buffers import l0_buffers, masked, padded, state_buffers
+from ascend_jax.kernels.geometry import Geometry
+from ascend_jax.kernels.kernel import Buffer, Flow, Graph, Matmul, Stage, Transfer, Work
+from ascend_jax.kernels.l0 import L0Steps
+from ascend_jax.rounding import Rounding
+from ascend_jax.tiling.tiling import Tiling
+from ascend_jax.workload.attention import Attention
+
+Q_SLOTS = 2
+"""Q of the next task loads beside the Cube."""
+VECTOR_STARTS = 1.0
+"""A softmax or a rescale is one fused vector function: one start and one drain."""
+
+GRAPH = Graph(
+    stages=(
+        Stage("load_q", "MTE2", per_row=True),
+        Stage("load_k", "MTE2"),
+        Stage("load_v", "MTE2", late=True),
+        Stage("mm_qk", "Cube"),
+        Stage("mm_pv", "Cube", late=True),
+        Stage("fix_s", "FixPipe"),
+        Stage("fix_o", "FixPipe", late=True),
+        Stage("load_mask", "Vector MTE2"),
+        Stage("softmax", "Vector"),
+        Stage("rescale", "Vector", late=True),
+        Stage("finalise", "Vector", per_row=True),
+        Stage("store_p", "MTE3"),
+        Stage("store_o", "MTE3", per_row=True),
+    ),
+    flows=(
+        Flow("load_k", "mm_qk", "K"),
+        Flow("mm_qk", "fix_s", "S in L0C", chunked=True),
+        Flow("fix_s", "softmax", "S in UB", handoff=True),
+        Flow("load_mask", "softmax", "mask"),
+        Flow("softmax", "store_p", "P in UB"),
+        Flow("store_p", "mm_pv", "P", handoff=True),
+        Flow("load_v", "mm_pv", "V"),
+        Flow("mm_pv", "fix_o", "O in L0C", chunked=True),
+        Flow("fix_o", "rescale", "dO in UB", handoff=True),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Direct:
+    """The dataflow of the 950 generation."""
+
+    name: str = "direct"
+    graph: Graph = GRAPH
+    needs: tuple[str, ...] = ("l0c_to_ub_bytes_per_s", "ub_to_l1_bytes_per_s")
+
+    def buffers(self, spec: NpuSpec, work: Attention, tiling: Tiling, rounding: Rounding) -> dict[str, Buffer]:
+        e, bq, bk = work.element_bytes, tiling.block_q, tiling.block_kv
+        dim, value = padded(work.head_dim, rounding), padded(work.value_dim, rounding)
+        half = rounding.ceil_div(bq, spec.vector_cores_per_cube)
+        return {
+            "Q": Buffer(memory="L1", rows=bq, columns=dim, element_bytes=e, slots=Q_SLOTS),
+            "K": Buffer(memory="L1", rows=bk, columns=dim, element_bytes=e, slots=tiling.kv_depth),
+            "V": Buffer(memory="L1", rows=bk, columns=value, element_bytes=e, slots=tiling.kv_depth),
+            "P": Buffer(memory="L1", rows=bq, columns=bk, element_bytes=e, slots=tiling.prob_depth),
+            "O": Buffer(memory="UB", rows=half, columns=value, element_bytes=4),
+            "S in UB": Buffer(memory="UB", rows=half, columns=bk, element_bytes=4, slots=tiling.score_depth),
+            "P in UB": Buffer(memory="UB", rows=half, columns=bk, element_bytes=e, slots=tiling.ub_depth),
+            "dO in UB": Buffer(memory="UB", rows=half, columns=value, element_bytes=4, slots=tiling.out_depth),
+            "mask": Buffer(memory="UB", rows=half * masked(work), columns=bk, element_bytes=1, slots=tiling.ub_depth),
+            **state_buffers(half, tiling),
+            **l0_buffers(spec, work, tiling, rounding),
+        }
+
+    def work(self, spec: NpuSpec, work: Attention, shape: Geometry) -> dict[str, Work]:
+        e, rows, keys, mine = work.element_bytes, shape.rows, shape.keys, shape.vector_rows
+        dim, value = work.head_dim, work.value_dim
+        return {
+            "load_q": (parts.load_q(work, shape, "gm_to_l1"),),
+            "load_k": (parts.load_k(work, shape, "gm_to_l1"),),
+            "load_v": (parts.load_v(work, shape, "gm_to_l1"),),
+            "load_mask": (parts.load_mask(shape),),
+            "mm_qk": (Matmul(m=rows, k=dim, n=keys),),
+            "mm_pv": (Matmul(m=rows, k=keys, n=value),),
+            # Both vector cores receive their half at once, so the rate of one destination moves one half.
+            "fix_s": (Transfer(path="l0c_to_ub", stream="chip", bursts=mine, burst_bytes=keys * 4),),
+            "fix_o": (Transfer(path="l0c_to_ub", stream="chip", bursts=mine, burst_bytes=value * 4),),
+            "softmax": (parts.softmax(work, shape, VECTOR_STARTS),),
+            "rescale": (parts.rescale(work, shape, VECTOR_STARTS),),
+            "finalise": (parts.finalise(work, shape, VECTOR_STARTS),),
+            "store_p": (Transfer(path="ub_to_l1", stream="chip", bursts=mine, burst_bytes=keys * e),),
+            "store_o": (parts.store_o(work, shape),),
+        }
+
+    def chunks(self, shape: Geometry, qk: L0Steps, pv: L0Steps) -> dict[str, Array]:
+        return {"S in L0C": qk.output_steps, "O in L0C": pv.output_steps}

@@ -1,0 +1,150 @@
+"""What a kernel is: buffers it occupies, stages a tile passes through, and the flows between them. Described once, read by
+occupancy, cost, timeline and trace."""
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from jax import Array
+from jax.tree_util import register_dataclass
+
+from ascend_jax.hardware.spec import NpuSpec
+from ascend_jax.kernels.geometry import Geometry
+from ascend_jax.kernels.l0 import L0Steps
+from ascend_jax.rounding import Rounding
+from ascend_jax.tiling.tiling import Tiling
+from ascend_jax.workload.attention import Attention
+
+Memory = Literal["UB", "L1", "L0A", "L0B", "L0C", "GM"]
+Path = Literal["gm_to_l1", "gm_to_ub", "ub_to_gm", "l0c_to_gm", "l0c_to_ub", "ub_to_l1"]
+Stream = Literal["q", "kv", "mask", "workspace", "out", "chip"]
+"""What a transfer carries, which decides how much of it L2 serves; ``chip`` never leaves the AI core."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a tile on one pipe. Stages of a pipe are issued in the order in which the graph lists them.
+
+    ``late`` stages work ``preload`` tiles behind the others; a ``row`` stage runs once per task, not once per tile.
+    """
+
+    name: str
+    pipe: str
+    late: bool = False
+    per_row: bool = False
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A hand-off of a tile from ``producer`` to ``consumer`` through ``buffer``, whose slots bound how far one may run ahead.
+
+    A ``chunked`` flow hands the tile over in pieces, so that both work on one tile at a time; ``handoff`` marks a flag
+    between cores, which takes ``NpuSpec.handoff_s`` in each direction.
+    """
+
+    producer: str
+    consumer: str
+    buffer: str
+    chunked: bool = False
+    handoff: bool = False
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The static part of a kernel: stages in issue order, and the flows between them."""
+
+    stages: tuple[Stage, ...]
+    flows: tuple[Flow, ...]
+
+    def stage(self, name: str) -> Stage:
+        """The stage called ``name``."""
+        return next(stage for stage in self.stages if stage.name == name)
+
+    @property
+    def tile_stages(self) -> tuple[Stage, ...]:
+        """Stages that run once per tile."""
+        return tuple(stage for stage in self.stages if not stage.per_row)
+
+    @property
+    def row_stages(self) -> tuple[Stage, ...]:
+        """Stages that run once per task (a block of q rows)."""
+        return tuple(stage for stage in self.stages if stage.per_row)
+
+
+@register_dataclass
+@dataclass(frozen=True, kw_only=True)
+class Buffer:
+    """``slots`` copies of ``rows × columns`` elements in one memory of one core (numbers of rank 0).
+
+    Each slot is padded to the memory's alignment; ``align_bytes`` overrides that for an allocator with a rule of its own.
+    """
+
+    memory: Memory = field(metadata={"static": True})
+    rows: Array | float
+    columns: Array | float
+    element_bytes: int = field(metadata={"static": True})
+    slots: Array | float = 1.0
+    align_bytes: int | None = field(default=None, metadata={"static": True})
+
+
+@register_dataclass
+@dataclass(frozen=True, kw_only=True)
+class Transfer:
+    """Bytes over one path: ``bursts`` contiguous bursts of ``burst_bytes``, issued as ``instructions`` DMA instructions.
+
+    ``units`` cores of one task do it at the same time (each of the vector cores moves its own rows).
+    """
+
+    path: Path = field(metadata={"static": True})
+    stream: Stream = field(metadata={"static": True})
+    bursts: Array | float
+    burst_bytes: Array | float
+    instructions: Array | float = 1.0
+    units: Array | float = 1.0
+
+
+@register_dataclass
+@dataclass(frozen=True, kw_only=True)
+class Matmul:
+    """``[m, k] × [k, n]`` on the Cube, fed from L1 through L0A and L0B and left in L0C."""
+
+    m: Array | float
+    k: Array | float
+    n: Array | float
+
+
+@register_dataclass
+@dataclass(frozen=True, kw_only=True)
+class VectorOps:
+    """Vector instructions on float32 elements of one vector core.
+
+    ``elements`` maps an operation (a field of ``VectorCosts``) to how many elements it works on; ``instructions`` is how
+    many start on an idle pipe.
+    """
+
+    elements: dict[str, Array | float]
+    instructions: Array | float
+
+
+Work = tuple[Transfer | Matmul | VectorOps, ...]
+"""What one stage does for one tile (or row): its parts run one after the other on the stage's pipe."""
+
+
+class Kernel(Protocol):
+    """A dataflow: static graph, and the numbers on it for one chip, workload and tiling (all of rank 0)."""
+
+    name: str
+    graph: Graph
+    needs: tuple[str, ...]
+    """Fields of ``NpuSpec`` (paths) without which the dataflow cannot run."""
+
+    def buffers(self, spec: NpuSpec, work: Attention, tiling: Tiling, rounding: Rounding) -> dict[str, Buffer]:
+        """Every buffer by name; those that a flow passes through carry the flow's ``buffer`` name."""
+        ...
+
+    def work(self, spec: NpuSpec, work: Attention, shape: Geometry) -> dict[str, Work]:
+        """What each stage does, by stage name."""
+        ...
+
+    def chunks(self, shape: Geometry, qk: L0Steps, pv: L0Steps) -> dict[str, Array]:
+        """Into how many pieces each chunked flow's tile is cut, by buffer name."""
+        ...

@@ -1,0 +1,91 @@
+"""Does it fit? Bytes per buffer and memory, slack, verdict. The only module that counts bytes of buffers.
+
+Counts are whole numbers held in floats: exact up to 2^24 in float32 (any on-chip buffer) and 2^53 in float64, and a count
+beyond that still compares as too large. So "262,144 of 262,144 fits" and one byte more does not, in both.
+"""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jax import Array
+from jax.tree_util import register_dataclass
+
+from ascend_jax.hardware.spec import NpuSpec
+from ascend_jax.kernels.kernel import Buffer, Kernel
+from ascend_jax.rounding import EXACT, Rounding
+from ascend_jax.tiling.tiling import Tiling
+from ascend_jax.verdict import OVERFLOWS, Verdict
+from ascend_jax.workload.attention import Attention
+from ascend_jax.workload.sequences import Sequences
+
+ALIGN_BYTES = {"UB": 32, "L1": 32, "L0A": 512, "L0B": 512, "L0C": 512, "GM": 512}
+"""Start alignment of a buffer: blocks of UB and L1, fractals of L0, cache lines of GM (AscendNPU-IR target specs, CANN)."""
+BLOCK_ALIGN = 16
+"""Blocks are whole fractals of the Cube."""
+MEMORIES = tuple(ALIGN_BYTES)
+
+
+@register_dataclass
+@dataclass(frozen=True, kw_only=True)
+class Occupancy:
+    """Bytes per memory, by name (rank 0): of one core for the buffers, of the chip for GM.
+
+    Attributes:
+      used_bytes, capacity_bytes: per memory.
+      buffer_bytes: per memory and buffer, all slots together.
+      verdict: a ``Verdict`` as a number; the first memory that overflows, or what is wrong with the blocks.
+    """
+
+    used_bytes: dict[str, Array]
+    capacity_bytes: dict[str, Array]
+    buffer_bytes: dict[str, dict[str, Array]]
+    verdict: Array
+
+
+def occupancy(
+    spec: NpuSpec, work: Attention, lengths: Sequences, tiling: Tiling, kernel: Kernel, rounding: Rounding = EXACT
+) -> Occupancy:
+    """Bytes of every buffer of ``kernel`` and the first memory that overflows (all leaves float arrays of rank 0).
+
+    GM holds the workspace of all cores, the partial results of split sequences, and Q, K, V and O themselves.
+    """
+    buffers = kernel.buffers(spec, work, tiling, rounding)
+    sizes: dict[str, dict[str, Array]] = {memory: {} for memory in MEMORIES}
+    for name, buffer in buffers.items():
+        per_core = buffer_bytes(buffer, rounding)
+        sizes[buffer.memory][name] = per_core * spec.cube_cores if buffer.memory == "GM" else per_core
+    sizes["GM"] |= tensor_bytes(work, lengths, tiling)
+    used = {memory: sum(entries.values(), jnp.zeros_like(tiling.block_q)) for memory, entries in sizes.items()}
+    capacity = {memory: getattr(spec, f"{memory.lower()}_bytes") for memory in MEMORIES}
+    return Occupancy(used_bytes=used, capacity_bytes=capacity, buffer_bytes=sizes, verdict=_verdict(tiling, used, capacity))
+
+
+def buffer_bytes(buffer: Buffer, rounding: Rounding = EXACT) -> Array:
+    """Bytes of all slots of ``buffer``, each padded to its alignment."""
+    align = buffer.align_bytes or ALIGN_BYTES[buffer.memory]
+    size = buffer.rows * buffer.columns * buffer.element_bytes
+    return rounding.ceil(size / align) * align * buffer.slots
+
+
+def tensor_bytes(work: Attention, lengths: Sequences, tiling: Tiling) -> dict[str, Array]:
+    """Bytes in GM of Q, K, V and O, and of the float32 partial results that split sequences leave to combine."""
+    q_rows, kv_rows = jnp.sum(lengths.count * lengths.q_len), jnp.sum(lengths.count * lengths.kv_len)
+    e = work.element_bytes
+    partial = q_rows * work.q_heads * (work.value_dim + 16) * 4 * tiling.kv_split
+    return {
+        "Q, O": q_rows * work.q_heads * (work.head_dim + work.value_dim) * e,
+        "K, V": kv_rows * work.kv_heads * (work.head_dim + work.value_dim) * e,
+        "split results": jnp.where(tiling.kv_split > 1, partial, 0.0),
+    }
+
+
+def _verdict(tiling: Tiling, used: dict[str, Array], capacity: dict[str, Array]) -> Array:
+    code = jnp.zeros_like(tiling.block_q)
+    for memory in reversed(MEMORIES):
+        code = jnp.where(used[memory] > capacity[memory], float(OVERFLOWS[memory]), code)
+    aligned = (tiling.block_q % BLOCK_ALIGN == 0) & (tiling.block_kv % BLOCK_ALIGN == 0)
+    code = jnp.where(aligned, code, float(Verdict.BLOCK_NOT_ALIGNED))
+    smallest_slots = jnp.minimum(jnp.minimum(tiling.kv_depth, tiling.score_depth), jnp.minimum(tiling.prob_depth, tiling.out_depth))
+    smallest_slots = jnp.minimum(smallest_slots, jnp.minimum(tiling.ub_depth, tiling.vector_rows))
+    usable = (tiling.block_q >= BLOCK_ALIGN) & (tiling.block_kv >= BLOCK_ALIGN) & (smallest_slots >= 1)
+    return jnp.where(usable, code, float(Verdict.BLOCK_TOO_SMALL))

@@ -1,0 +1,17 @@
+"""A strict test process: whatever jax would silently convert, broadcast or round is an error here."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # read when jax is first used: without it jax probes for GPUs and TPUs
+
+import hypothesis
+import jax
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# "ci" draws the same examples in every run; HYPOTHESIS_PROFILE=dev looks for new ones and keeps what it found.
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, max_examples=50)
+hypothesis.settings.register_profile("dev", deadline=None, derandomize=False, max_examples=200, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
