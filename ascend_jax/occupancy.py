@@ -49,7 +49,18 @@ def occupancy(
 
     GM holds the workspace of all cores, the partial results of split sequences, and Q, K, V and O themselves.
     """
-    buffers = kernel.buffers(spec, work, tiling, rounding)
+    return occupancy_of(spec, work, lengths, tiling, kernel.buffers(spec, work, tiling, rounding), rounding)
+
+
+def occupancy_of(
+    spec: NpuSpec,
+    work: Attention,
+    lengths: Sequences,
+    tiling: Tiling,
+    buffers: dict[str, Buffer],
+    rounding: Rounding = EXACT,
+) -> Occupancy:
+    """:func:`occupancy` of buffers already at hand."""
     sizes: dict[str, dict[str, Array]] = {memory: {} for memory in MEMORIES}
     for name, buffer in buffers.items():
         per_core = buffer_bytes(buffer, rounding)
@@ -64,7 +75,7 @@ def buffer_bytes(buffer: Buffer, rounding: Rounding = EXACT) -> Array:
     """Bytes of all slots of ``buffer``, each padded to its alignment."""
     align = buffer.align_bytes or ALIGN_BYTES[buffer.memory]
     size = buffer.rows * buffer.columns * buffer.element_bytes
-    return rounding.ceil(size / align) * align * buffer.slots
+    return rounding.round_up(size, align) * buffer.slots
 
 
 def tensor_bytes(work: Attention, lengths: Sequences, tiling: Tiling) -> dict[str, Array]:

@@ -76,9 +76,14 @@ def edges(graph: Graph) -> list[Edge]:
 
 @cache
 def loops(graph: Graph) -> dict[Tokens, tuple[Loop, ...]]:
-    """All distinct simple loops of ``graph``, grouped by the tiles under way in them."""
+    """All distinct simple loops of ``graph``, grouped by the tiles under way in them.
+
+    A loop through the stages of one pipe is that pipe's load; it is left to the caller, who counts row stages too.
+    """
     grouped: dict[Tokens, set[Loop]] = defaultdict(set)
     for path in _simple_loops(edges(graph)):
+        if len({graph.stage(edge.producer).pipe for edge in path}) == 1:
+            continue
         slots = tuple(sorted(edge.slot for edge in path if edge.slot))
         tokens = Tokens(sum(edge.steps for edge in path), sum(edge.ahead for edge in path), slots)
         grouped[tokens].add(Loop(tuple(sorted(edge.term for edge in path)), sum(edge.flags for edge in path)))

@@ -9,7 +9,8 @@ from functools import reduce
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import Array
+import numpy as np
+from jax import Array, lax
 
 from ascend_jax.cost.loops import Edge, Loop, Term, Tokens, edges, loops
 from ascend_jax.cost.stages import StageCosts
@@ -73,14 +74,14 @@ def _pipelined(
 ) -> Pace:
     times, held = _edge_times(graph, costs, slots, rounding)
     bounds = _shared(spec, costs, tiles) | _chunk_bounds(graph, costs, slots)
-    runs = jnp.ones_like(tiles) > 0
-    for tokens, members in loops(graph).items():
+    around = _around_loops(graph, times, spec.handoff_s)
+    fewest = jnp.full_like(preload, jnp.inf)
+    for tokens, loop_s in zip(loops(graph), around, strict=True):
         under_way = tokens.steps + tokens.ahead * preload + sum(held[name] for name in tokens.slots)
-        around = reduce(jnp.maximum, (_around(loop, times, spec) for loop in members))
-        runs = runs & (under_way >= 1)
-        bounds[_loop_name(members[0], tokens)] = around / jnp.maximum(under_way, 1.0)
+        fewest = jnp.minimum(fewest, under_way)
+        bounds[_loop_name(loops(graph)[tokens][0], tokens)] = loop_s / jnp.maximum(under_way, 1.0)
     period = reduce(jnp.maximum, bounds.values())
-    return Pace(period, _latency(spec, graph, costs, times), bounds, runs)
+    return Pace(period, _latency(spec, graph, costs, times), bounds, fewest >= 1)
 
 
 def _edge_times(
@@ -116,8 +117,19 @@ def _chunk_bounds(graph: Graph, costs: StageCosts, slots: Mapping[str, Array]) -
     }
 
 
-def _around(loop: Loop, times: Mapping[Term, Array], spec: NpuSpec) -> Array:
-    return sum((times[term] for term in loop.terms), loop.flags * spec.handoff_s)
+def _around_loops(graph: Graph, times: Mapping[Term, Array], flag_s: Array) -> tuple[Array, ...]:
+    """The longest time around the loops of each group of :func:`loops`: one product of a constant 0/1 matrix."""
+    terms = list(times)
+    groups = list(loops(graph).values())
+    most = max(len(members) for members in groups)
+    matrix = np.zeros((most, len(groups), len(terms) + 1))
+    for column, members in enumerate(groups):
+        for row in range(most):
+            loop = members[min(row, len(members) - 1)]
+            matrix[row, column] = [*(loop.terms.count(term) for term in terms), loop.flags]
+    vector = jnp.stack([*times.values(), flag_s])
+    around = jnp.max(jnp.dot(jnp.asarray(matrix, vector.dtype), vector), axis=0)
+    return tuple(lax.index_in_dim(around, column, keepdims=False) for column in range(len(groups)))
 
 
 def _loop_name(loop: Loop, tokens: Tokens) -> str:

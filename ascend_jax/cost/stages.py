@@ -25,16 +25,17 @@ class StageCosts(NamedTuple):
       seconds: per stage, under the contention of all active cores doing the same.
       busy: seconds per unit (pipe) of all tile stages; MTE1 counts beside the Cube that it feeds.
       row_busy: the same of the row stages, once per task.
+      cube_s: seconds of the Cube's own work in a tile (``busy["Cube"]`` counts what it waits for MTE1 too).
       paths: bytes per path of all tile stages, of the whole task's cores.
       row_paths: the same of the row stages.
       traffic, row_traffic: bytes over GM and L2 by all active cores, for one tile and for one task each.
       chunks: pieces of a tile, per chunked flow's buffer.
-      lead, release: of chunked flows, per buffer (see ``overlap``).
     """
 
     seconds: dict[str, Array]
     busy: dict[str, Array]
     row_busy: dict[str, Array]
+    cube_s: Array
     paths: dict[str, Array]
     row_paths: dict[str, Array]
     traffic: Traffic
@@ -43,9 +44,10 @@ class StageCosts(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """One piece of work: its seconds on its pipe, seconds of MTE1 beside it, bytes on its path, shared traffic."""
+    """One piece of work: its seconds on its pipe, those of Cube and MTE1 in it, and its traffic over GM and L2."""
 
     seconds: Array
+    cube_s: Array
     mte1_s: Array
     traffic: Traffic
 
@@ -80,6 +82,7 @@ def stage_costs(
         seconds=seconds,
         busy=dict(tile.busy),
         row_busy=dict(row.busy),
+        cube_s=tile.cube_s,
         paths=dict(tile.paths),
         row_paths=dict(row.paths),
         traffic=tile.traffic,
@@ -95,6 +98,7 @@ class _Sums:
         self.busy: dict[str, Array] = defaultdict(lambda: zero)
         self.paths: dict[str, Array] = defaultdict(lambda: zero)
         self.traffic = Traffic(zero, zero)
+        self.cube_s = zero
 
     def add(self, pipe: str, parts: list[_Part], jobs: Work) -> None:
         for part, job in zip(parts, jobs, strict=True):
@@ -102,6 +106,7 @@ class _Sums:
             self.traffic = Traffic(*(a + b for a, b in zip(self.traffic, part.traffic, strict=True)))
             if isinstance(job, Matmul):
                 self.busy["MTE1"] = self.busy["MTE1"] + part.mte1_s
+                self.cube_s = self.cube_s + part.cube_s
             if isinstance(job, Transfer):
                 self.paths[job.path] = self.paths[job.path] + job.bursts * job.burst_bytes * job.units
 
@@ -119,12 +124,13 @@ def _cost(
         case Transfer():
             traffic = transfer_traffic(part, hit, active)
             seconds = jnp.maximum(transfer_seconds(spec, part), traffic.seconds(spec))
-            return _Part(seconds, jnp.zeros_like(seconds), traffic)
+            zero = jnp.zeros_like(seconds)
+            return _Part(seconds, zero, zero, traffic)
         case Matmul():
             time = matmul_time(spec, part, element_bytes, tiling.l0_depth, rounding)
             zero = jnp.zeros_like(time.cube_s)
-            return _Part(time.stage_s, time.mte1_s, Traffic(zero, zero))
+            return _Part(time.stage_s, time.cube_s, time.mte1_s, Traffic(zero, zero))
         case VectorOps():
             seconds = vector_seconds(spec, part)
             zero = jnp.zeros_like(seconds)
-            return _Part(seconds, zero, Traffic(zero, zero))
+            return _Part(seconds, zero, zero, Traffic(zero, zero))

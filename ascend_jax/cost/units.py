@@ -41,9 +41,8 @@ def matmul_time(spec: NpuSpec, matmul: Matmul, element_bytes: int, l0_depth: Arr
     With two slots of L0 the loads run beside the Cube but for the first step; with one slot they alternate.
     """
     steps = l0_steps(spec, (matmul.m, matmul.k, matmul.n), element_bytes, l0_depth, rounding)
-    depth_k = jnp.asarray(32 / element_bytes, matmul.k.dtype)
-    m16, n16 = (rounding.ceil_div(size, jnp.asarray(FRACTAL, size.dtype)) for size in (matmul.m, matmul.n))
-    k_units = rounding.ceil_div(matmul.k, depth_k)
+    m16, n16 = rounding.ceil_div(matmul.m, FRACTAL), rounding.ceil_div(matmul.n, FRACTAL)
+    k_units = rounding.ceil_div(matmul.k, 32 / element_bytes)
     factor = spec.cube_mac_cycles_fp32 if element_bytes == FLOAT32_BYTES else spec.cube_mac_cycles
     cube_s = (spec.cube_issue_cycles * steps.steps + factor * m16 * k_units * n16) / spec.cube_clock_hz
     left = m16 * FRACTAL * k_units * 32 * jnp.where(steps.k_steps > 1, steps.n_steps, 1.0)

@@ -16,7 +16,7 @@ STATE_COLUMNS = 8
 
 def padded(dim: Array, rounding: Rounding) -> Array:
     """A head dimension as it lies in a buffer: whole fractals (72 → 80, 88 → 96)."""
-    return rounding.ceil(dim / FRACTAL) * FRACTAL
+    return rounding.round_up(dim, FRACTAL)
 
 
 def masked(work: Attention) -> float:

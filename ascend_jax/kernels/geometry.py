@@ -9,7 +9,7 @@ from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.rounding import Rounding
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.workload.attention import Attention
-from ascend_jax.workload.blocks import BlockCounts
+from ascend_jax.workload.blocks import longest_row, total_counts
 from ascend_jax.workload.sequences import Sequences
 
 
@@ -37,34 +37,47 @@ class Geometry(NamedTuple):
     tiles: Array
     """Computed tiles of all tasks."""
     tiles_per_task: Array
-    """Average of ``tiles`` over the tasks."""
+    """Average of ``tiles`` over the tasks; at least 1."""
+    longest_tiles: Array
+    """Computed tiles of the longest task."""
+    longest_tasks: Array
+    """How many tasks are that long."""
 
 
-def geometry(
-    spec: NpuSpec, work: Attention, tiling: Tiling, sequence: Sequences, counts: BlockCounts, rounding: Rounding
-) -> Geometry:
+def geometry(spec: NpuSpec, work: Attention, tiling: Tiling, sequence: Sequences, rounding: Rounding) -> Geometry:
     """The average tile of ``sequence`` (one distinct pair of lengths) under ``tiling``; safe for empty sequences."""
     q_len, kv_len = jnp.maximum(sequence.q_len, 1.0), jnp.maximum(sequence.kv_len, 1.0)
-    row_blocks = rounding.ceil_div(q_len, tiling.block_q)
-    key_blocks = rounding.ceil_div(kv_len, tiling.block_kv)
+    blocks = (tiling.block_q, tiling.block_kv)
+    counts = total_counts(work.mask, sequence.q_len, sequence.kv_len, *blocks, rounding)
+    longest, longest_rows = longest_row(work.mask, sequence.q_len, sequence.kv_len, *blocks)
+    row_blocks, key_blocks = rounding.ceil_div(q_len, blocks[0]), rounding.ceil_div(kv_len, blocks[1])
     group = work.q_heads / work.kv_heads
-    packed = jnp.clip(rounding.floor(tiling.block_q / q_len), 1.0, group)
-    packs = rounding.ceil_div(group, packed)
+    packs = rounding.ceil_div(group, jnp.clip(rounding.floor_div(blocks[0], q_len), 1.0, group))
     rows = q_len / row_blocks * (group / packs)
-    vector_rows = rows / spec.vector_cores_per_cube
     heads = sequence.count * work.kv_heads * packs
-    tasks = heads * jnp.where(sequence.q_len > 0, row_blocks, 0.0) * tiling.kv_split
-    per_row = counts.computed / row_blocks
-    tiles_per_task = rounding.ceil_div(per_row, tiling.kv_split)
-    split_waste = jnp.where(tiling.kv_split > 1, tiles_per_task * tiling.kv_split / jnp.maximum(per_row, 1.0), 1.0)
+    split = _split(counts.computed / row_blocks, longest, tiling.kv_split, rounding)
     return Geometry(
         rows=rows,
         keys=kv_len / key_blocks,
-        vector_rows=vector_rows,
+        vector_rows=rows / spec.vector_cores_per_cube,
         vector_cores=spec.vector_cores_per_cube,
-        vector_steps=rounding.ceil_div(vector_rows, tiling.vector_rows),
+        vector_steps=rounding.ceil(rows / spec.vector_cores_per_cube / tiling.vector_rows),
         partial=counts.partial / jnp.maximum(counts.computed, 1.0),
-        tasks=tasks,
-        tiles=heads * counts.computed * split_waste,
-        tiles_per_task=jnp.where(tiling.kv_split > 1, tiles_per_task, per_row),
+        tasks=heads * jnp.where(sequence.q_len > 0, row_blocks, 0.0) * tiling.kv_split,
+        tiles=heads * jnp.where(sequence.q_len > 0, row_blocks, 0.0) * tiling.kv_split * split.average,
+        tiles_per_task=jnp.maximum(split.average, 1.0),
+        longest_tiles=split.longest,
+        longest_tasks=heads * longest_rows * tiling.kv_split,
     )
+
+
+class _Split(NamedTuple):
+    average: Array
+    longest: Array
+
+
+def _split(per_row: Array, longest: Array, kv_split: Array, rounding: Rounding) -> _Split:
+    """Tiles of a part of a block row when ``kv_split`` cores share it: whole tiles, so the last part may idle."""
+    whole = kv_split > 1
+    average = jnp.where(whole, rounding.ceil(per_row / kv_split), per_row)
+    return _Split(average, rounding.ceil_div(longest, kv_split))

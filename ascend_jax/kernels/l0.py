@@ -41,8 +41,8 @@ def l0_steps(
     smaller than one fractal, so a buffer below one fractal a slot shows in the occupancy.
     """
     depth_k = 32 / element_bytes
-    m_all, n_all = (rounding.round_up(size, jnp.asarray(FRACTAL, size.dtype)) for size in (dims[0], dims[2]))
-    k_all = rounding.round_up(dims[1], jnp.asarray(depth_k, dims[1].dtype))
+    m_all, n_all = rounding.round_up(dims[0], FRACTAL), rounding.round_up(dims[2], FRACTAL)
+    k_all = rounding.round_up(dims[1], depth_k)
     m = jnp.minimum(m_all, CUBE_BASE)
     n = _fitting(spec.l0c_bytes / l0_depth / (4 * m), jnp.minimum(n_all, CUBE_BASE), FRACTAL, rounding)
     k_room = jnp.minimum(spec.l0a_bytes / m, spec.l0b_bytes / n) / (l0_depth * element_bytes)
@@ -53,5 +53,4 @@ def l0_steps(
 
 def _fitting(room: Array, most: Array, unit: float, rounding: Rounding) -> Array:
     """The largest multiple of ``unit`` within ``room`` and ``most``, at least one."""
-    whole = rounding.round_down(jnp.minimum(room, most), jnp.asarray(unit, room.dtype))
-    return jnp.maximum(whole, unit)
+    return jnp.maximum(rounding.round_down(jnp.minimum(room, most), unit), unit)

@@ -19,8 +19,8 @@ from jax import Array
 from jax.lax import stop_gradient
 from jax.tree_util import register_dataclass
 
-from ascend_jax.rounding import EXACT, SMOOTH, Rounding
-from ascend_jax.workload.floor_sum import ceil_div, clipped_floor_sums, floor_div, floor_sum
+from ascend_jax.rounding import EXACT, SMOOTH, Rounding, ceil_div, floor_div
+from ascend_jax.workload.floor_sum import clipped_floor_sums, floor_sum
 from ascend_jax.workload.mask import Mask
 
 

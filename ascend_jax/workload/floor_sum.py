@@ -8,8 +8,7 @@ from jax import Array, lax
 def floor_div(value: Array, step: Array) -> Array:
     """``⌊value / step⌋`` for whole floats, exact where both and their product with the quotient are exact.
 
-    ``jnp.floor(value / step)`` alone is not enough: with a constant ``step`` XLA multiplies by its reciprocal, and
-    ``floor(41 * (1 / 41))`` is 0 in float32. The remainder tells whether the quotient is one off.
+    The remainder tells whether the quotient is one off (see ``rounding.floor_div``, which is cheaper but ends earlier).
     """
     quotient = jnp.floor(value / step)
     rest = value - quotient * step
