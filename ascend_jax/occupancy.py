@@ -49,7 +49,9 @@ def occupancy(
 
     GM holds the workspace of all cores, the partial results of split sequences, and Q, K, V and O themselves.
     """
-    return occupancy_of(spec, work, lengths, tiling, kernel.buffers(spec, work, tiling, rounding), rounding)
+    buffers = kernel.buffers(spec, work, tiling, rounding)
+    slots = {name: slot_bytes(buffer, rounding) for name, buffer in buffers.items()}
+    return occupancy_of(spec, work, lengths, tiling, buffers, slots)
 
 
 def occupancy_of(
@@ -58,12 +60,12 @@ def occupancy_of(
     lengths: Sequences,
     tiling: Tiling,
     buffers: dict[str, Buffer],
-    rounding: Rounding = EXACT,
+    slots: dict[str, Array],
 ) -> Occupancy:
-    """:func:`occupancy` of buffers already at hand."""
+    """:func:`occupancy` from the bytes of one slot of each buffer."""
     sizes: dict[str, dict[str, Array]] = {memory: {} for memory in MEMORIES}
     for name, buffer in buffers.items():
-        per_core = buffer_bytes(buffer, rounding)
+        per_core = slots[name] * buffer.slots
         sizes[buffer.memory][name] = per_core * spec.cube_cores if buffer.memory == "GM" else per_core
     sizes["GM"] |= tensor_bytes(work, lengths, tiling)
     used = {memory: sum(entries.values(), jnp.zeros_like(tiling.block_q)) for memory, entries in sizes.items()}
@@ -71,11 +73,11 @@ def occupancy_of(
     return Occupancy(used_bytes=used, capacity_bytes=capacity, buffer_bytes=sizes, verdict=_verdict(tiling, used, capacity))
 
 
-def buffer_bytes(buffer: Buffer, rounding: Rounding = EXACT) -> Array:
-    """Bytes of all slots of ``buffer``, each padded to its alignment."""
+def slot_bytes(buffer: Buffer, rounding: Rounding = EXACT) -> Array:
+    """Bytes of one slot of ``buffer``, padded to its alignment."""
     align = buffer.align_bytes or ALIGN_BYTES[buffer.memory]
     size = buffer.rows * buffer.columns * buffer.element_bytes
-    return rounding.round_up(size, align) * buffer.slots
+    return rounding.round_up(size, align)
 
 
 def tensor_bytes(work: Attention, lengths: Sequences, tiling: Tiling) -> dict[str, Array]:

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 from typing import NamedTuple
 
 from ascend_jax.kernels.kernel import Graph
@@ -76,18 +77,66 @@ def edges(graph: Graph) -> list[Edge]:
 
 @cache
 def loops(graph: Graph) -> dict[Tokens, tuple[Loop, ...]]:
-    """All distinct simple loops of ``graph``, grouped by the tiles under way in them.
+    """The simple loops of ``graph`` that can set the pace, grouped by the tiles under way in them.
 
-    A loop through the stages of one pipe is that pipe's load; it is left to the caller, who counts row stages too.
+    A loop through the stages of one pipe is that pipe's load; it is left to the caller, who counts row stages too. Loops
+    that one or two others dominate are dropped (see :func:`_dominated`).
     """
-    grouped: dict[Tokens, set[Loop]] = defaultdict(set)
-    for path in _simple_loops(edges(graph)):
-        if len({graph.stage(edge.producer).pipe for edge in path}) == 1:
-            continue
+    found = [_Candidate.of(path) for path in _simple_loops(edges(graph))]
+    alive = list({(one.tokens, one.loop): one for one in found}.values())
+    for one in sorted(alive, key=lambda one: -len(one.loop.terms)):
+        others = [other for other in alive if other is not one]
+        if _dominated(one, others):
+            alive = others
+    grouped: dict[Tokens, list[Loop]] = defaultdict(list)
+    for one in sorted(alive, key=lambda one: (one.tokens, one.loop)):
+        if len({graph.stage(name).pipe for name in one.stages}) > 1:
+            grouped[one.tokens].append(one.loop)
+    return {tokens: tuple(members) for tokens, members in grouped.items()}
+
+
+class _Candidate(NamedTuple):
+    """A loop with what it takes to compare it: what it needs, and what it offers, as sets of (stage, term) pairs."""
+
+    loop: Loop
+    tokens: Tokens
+    stages: frozenset[str]
+    needs: frozenset[tuple[str, str]]
+
+    @classmethod
+    def of(cls, path: list[Edge]) -> "_Candidate":
         slots = tuple(sorted(edge.slot for edge in path if edge.slot))
         tokens = Tokens(sum(edge.steps for edge in path), sum(edge.ahead for edge in path), slots)
-        grouped[tokens].add(Loop(tuple(sorted(edge.term for edge in path)), sum(edge.flags for edge in path)))
-    return {tokens: _undominated(found) for tokens, found in sorted(grouped.items())}
+        loop = Loop(tuple(sorted(edge.term for edge in path)), sum(edge.flags for edge in path))
+        # Every term is at most the duration of the stage that its edge leaves, so a whole stage covers any of them.
+        needs = frozenset((edge.producer, "" if edge.term.kind == "stage" else edge.term.name) for edge in path)
+        return cls(loop, tokens, frozenset(edge.producer for edge in path), needs)
+
+    def covers(self, need: tuple[str, str]) -> bool:
+        return need in self.needs or (need[0], "") in self.needs
+
+
+def _dominated(one: _Candidate, others: list[_Candidate]) -> bool:
+    """Whether one or two other loops take at least its time with at most its tokens, whatever the numbers are.
+
+    If loops B and C together cover the times of A, and their tokens together are no more than A's, then A's ratio is at
+    most the larger of theirs (the mediant of two fractions lies between them).
+    """
+    nearby = [other for other in others if other.stages & one.stages and not Counter(other.tokens.slots) - Counter(one.tokens.slots)]
+    for pair in (*((other,) for other in nearby), *combinations(nearby, 2)):
+        enough = sum(other.loop.flags for other in pair) >= one.loop.flags and _fewer_tokens(pair, one)
+        if enough and all(any(other.covers(need) for other in pair) for need in one.needs):
+            return True
+    return False
+
+
+def _fewer_tokens(pair: tuple[_Candidate, ...], one: _Candidate) -> bool:
+    """Whether the tokens of ``pair`` sum to no more than those of ``one`` for any preload ≥ 0 and any slots ≥ 1."""
+    slots = Counter(one.tokens.slots)
+    slots.subtract(Counter(name for other in pair for name in other.tokens.slots))
+    if any(count < 0 for count in slots.values()) or sum(other.tokens.ahead for other in pair) > one.tokens.ahead:
+        return False
+    return sum(other.tokens.steps for other in pair) <= one.tokens.steps + slots.total()
 
 
 def _simple_loops(waits: list[Edge]) -> Iterator[list[Edge]]:
@@ -106,12 +155,3 @@ def _simple_loops(waits: list[Edge]) -> Iterator[list[Edge]]:
 
     for start in order:
         yield from walk(start, [], frozenset([start]))
-
-
-def _undominated(found: set[Loop]) -> tuple[Loop, ...]:
-    """Without loops whose every time another loop with as many tokens has too."""
-
-    def within(small: Loop, large: Loop) -> bool:
-        return small.flags <= large.flags and not Counter(small.terms) - Counter(large.terms)
-
-    return tuple(sorted(loop for loop in found if not any(loop != other and within(loop, other) for other in found)))

@@ -19,100 +19,116 @@ from ascend_jax.kernels.kernel import Graph
 from ascend_jax.rounding import Rounding
 
 
-class Pace(NamedTuple):
-    """How tiles follow one another on a core (rank 0 each).
+class Steady(NamedTuple):
+    """What bounds the pace of the tiles, before the slots and the preload of a tiling are known (rank 0 each).
 
     Attributes:
-      period_s: from one tile to the next, row stages spread over the tiles of a task.
+      limits_s: seconds a tile that each limit alone takes, by name; whatever the slots.
+      loops_s: time around the loops of each group of ``loops(graph)``; empty where the model has none.
+      held: tiles that the slots of each chunked flow hold.
       latency_s: of a lone tile with its task's load of Q and store of O.
-      bounds: what each limit alone would allow, by name; ``period_s`` is the largest.
-      runs: whether every loop has a tile under way (else the kernel waits for itself for ever).
     """
 
-    period_s: Array
+    limits_s: dict[str, Array]
+    loops_s: tuple[Array, ...]
+    held: dict[str, Array]
     latency_s: Array
-    bounds: dict[str, Array]
-    runs: Array
+
+
+class Tile(NamedTuple):
+    """Everything that an overlap model is told about an average tile."""
+
+    spec: NpuSpec
+    graph: Graph
+    costs: StageCosts
+    chunk_slots: dict[str, Array]
+    """Slots, per chunked flow's buffer."""
+    per_task: Array
+    """Tiles that share a task's row stages."""
+    rounding: Rounding
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """A way to combine stage times into a pace: ``pace(spec, graph, costs, slots, preload, tiles_per_task, rounding)``."""
+    """A way to combine stage times: what bounds the pace of an average tile."""
 
     name: str
-    pace: Callable[..., Pace]
+    steady: Callable[[Tile], Steady]
 
 
-def _shared(spec: NpuSpec, costs: StageCosts, tiles: Array) -> dict[str, Array]:
-    """Seconds a tile of each pipe and of GM with L2, with the task's row stages spread over its ``tiles``."""
+def pace(graph: Graph, steady: Steady, slots: Mapping[str, Array], preload: Array) -> tuple[dict[str, Array], Array]:
+    """Seconds a tile that each limit allows, by name, and the fewest tiles under way in any loop.
+
+    The period is the largest of the limits. A loop with less than one tile under way never turns: the kernel would wait
+    for itself.
+    """
+    limits = dict(steady.limits_s)
+    fewest = jnp.ones_like(preload)
+    for tokens, loop_s in zip(loops(graph) if steady.loops_s else (), steady.loops_s, strict=True):
+        held = (steady.held[name] if name in steady.held else slots[name] for name in tokens.slots)
+        under_way = sum(held, tokens.steps + tokens.ahead * preload)
+        fewest = jnp.minimum(fewest, under_way)
+        limits[_loop_name(loops(graph)[tokens][0], tokens)] = loop_s / jnp.maximum(under_way, 1.0)
+    return limits, fewest
+
+
+def _shared(tile: Tile) -> dict[str, Array]:
+    """Seconds a tile of each pipe and of GM with L2, with the task's row stages spread over its tiles."""
+    costs, tiles = tile.costs, tile.per_task
     names = list(dict.fromkeys([*costs.busy, *costs.row_busy]))
     zero = jnp.zeros_like(tiles)
     loads = {name: costs.busy.get(name, zero) + costs.row_busy.get(name, zero) / tiles for name in names}
-    return loads | {"GM and L2": costs.traffic.seconds(spec) + costs.row_traffic.seconds(spec) / tiles}
+    return loads | {"GM and L2": costs.traffic.seconds(tile.spec) + costs.row_traffic.seconds(tile.spec) / tiles}
 
 
-def _serial(
-    spec: NpuSpec, graph: Graph, costs: StageCosts, slots: Mapping[str, Array], preload: Array, tiles: Array, rounding: Rounding
-) -> Pace:
-    flags = 2 * sum(flow.handoff for flow in graph.flows) * spec.handoff_s
-    tile_s = sum((costs.seconds[stage.name] for stage in graph.tile_stages), flags)
-    row_s = sum((costs.seconds[stage.name] for stage in graph.row_stages), jnp.zeros_like(tile_s))
-    period = tile_s + row_s / tiles
-    return Pace(period, tile_s + row_s, {"serial execution": period}, jnp.ones_like(period) > 0)
+def _serial(tile: Tile) -> Steady:
+    seconds, graph = tile.costs.seconds, tile.graph
+    flags = 2 * sum(flow.handoff for flow in graph.flows) * tile.spec.handoff_s
+    tile_s = sum((seconds[stage.name] for stage in graph.tile_stages), flags)
+    row_s = sum((seconds[stage.name] for stage in graph.row_stages), jnp.zeros_like(tile_s))
+    return Steady({"serial execution": tile_s + row_s / tile.per_task}, (), {}, tile_s + row_s)
 
 
-def _roofline(
-    spec: NpuSpec, graph: Graph, costs: StageCosts, slots: Mapping[str, Array], preload: Array, tiles: Array, rounding: Rounding
-) -> Pace:
-    bounds = _shared(spec, costs, tiles)
-    period = reduce(jnp.maximum, bounds.values())
-    return Pace(period, period, bounds, jnp.ones_like(period) > 0)
+def _roofline(tile: Tile) -> Steady:
+    limits = _shared(tile)
+    return Steady(limits, (), {}, jnp.zeros_like(tile.per_task))
 
 
-def _pipelined(
-    spec: NpuSpec, graph: Graph, costs: StageCosts, slots: Mapping[str, Array], preload: Array, tiles: Array, rounding: Rounding
-) -> Pace:
-    times, held = _edge_times(graph, costs, slots, rounding)
-    bounds = _shared(spec, costs, tiles) | _chunk_bounds(graph, costs, slots)
-    around = _around_loops(graph, times, spec.handoff_s)
-    fewest = jnp.full_like(preload, jnp.inf)
-    for tokens, loop_s in zip(loops(graph), around, strict=True):
-        under_way = tokens.steps + tokens.ahead * preload + sum(held[name] for name in tokens.slots)
-        fewest = jnp.minimum(fewest, under_way)
-        bounds[_loop_name(loops(graph)[tokens][0], tokens)] = loop_s / jnp.maximum(under_way, 1.0)
-    period = reduce(jnp.maximum, bounds.values())
-    return Pace(period, _latency(spec, graph, costs, times), bounds, fewest >= 1)
+def _pipelined(tile: Tile) -> Steady:
+    times, held = _edge_times(tile)
+    limits = _shared(tile) | _chunk_limits(tile)
+    around = _around_loops(tile.graph, times, tile.spec.handoff_s)
+    return Steady(limits, around, held, _latency(tile, times))
 
 
-def _edge_times(
-    graph: Graph, costs: StageCosts, slots: Mapping[str, Array], rounding: Rounding
-) -> tuple[dict[Term, Array], dict[str, Array]]:
-    """Seconds of every term, and the tiles that each flow's slots hold.
+def _edge_times(tile: Tile) -> tuple[dict[Term, Array], dict[str, Array]]:
+    """Seconds of every term, and the tiles that each chunked flow's slots hold.
 
     A chunked flow of c pieces lets its consumer start one piece after the producer, though not end before the producer's
     end and one piece: ``max(p/c, p − q (1 − 1/c))`` for durations p, q. With d slots for pieces, ``⌈d/c⌉`` tiles are under
     way, and the producer waits for piece ``⌈d/c⌉ c − d`` of the consumer.
     """
+    costs = tile.costs
     times = {Term("stage", name): seconds for name, seconds in costs.seconds.items()}
     held = {}
-    for flow in graph.flows:
+    for flow in tile.graph.flows:
         if not flow.chunked:
-            held[flow.buffer] = slots[flow.buffer]
             continue
-        pieces, depth = costs.chunks[flow.buffer], slots[flow.buffer]
+        pieces, depth = costs.chunks[flow.buffer], tile.chunk_slots[flow.buffer]
         produce, consume = costs.seconds[flow.producer], costs.seconds[flow.consumer]
-        tiles = rounding.ceil_div(depth, pieces)
+        tiles = tile.rounding.ceil_div(depth, pieces)
         held[flow.buffer] = tiles
         times[Term("lead", flow.buffer)] = jnp.maximum(produce / pieces, produce - consume * (1 - 1 / pieces))
         times[Term("release", flow.buffer)] = consume * (tiles * pieces - depth + 1) / pieces
     return times, held
 
 
-def _chunk_bounds(graph: Graph, costs: StageCosts, slots: Mapping[str, Array]) -> dict[str, Array]:
+def _chunk_limits(tile: Tile) -> dict[str, Array]:
     """Each chunked flow by itself: a piece's slot is held while it is produced and consumed."""
+    seconds = tile.costs.seconds
     return {
-        f"slots of {flow.buffer}": (costs.seconds[flow.producer] + costs.seconds[flow.consumer]) / slots[flow.buffer]
-        for flow in graph.flows
+        f"slots of {flow.buffer}": (seconds[flow.producer] + seconds[flow.consumer]) / tile.chunk_slots[flow.buffer]
+        for flow in tile.graph.flows
         if flow.chunked
     }
 
@@ -140,23 +156,24 @@ def _loop_name(loop: Loop, tokens: Tokens) -> str:
     return f"latency of {' + '.join(names)}{held}{ahead}"
 
 
-def _latency(spec: NpuSpec, graph: Graph, costs: StageCosts, times: Mapping[Term, Array]) -> Array:
+def _latency(tile: Tile, times: Mapping[Term, Array]) -> Array:
     """The longest way of a lone tile through the stages, from the load of Q to the store of O.
 
-    Pipes keep their order and chunked flows their lead. Row stages come before (q) or after (the rest) the tile's own.
+    Pipes keep their order and chunked flows their lead. Loads of Q come before the tile's own stages, the rest after.
     """
+    graph, seconds, waits = tile.graph, tile.costs.seconds, edges(tile.graph)
+    zero = jnp.zeros_like(tile.per_task)
+    before = sum((seconds[stage.name] for stage in graph.row_stages if stage.name.endswith("_q")), zero)
+    after = sum((seconds[stage.name] for stage in graph.row_stages if not stage.name.endswith("_q")), zero)
     start: dict[str, Array] = {}
-    before = sum((costs.seconds[s.name] for s in graph.row_stages if s.name.endswith("_q")), jnp.zeros_like(spec.handoff_s))
-    after = sum((costs.seconds[s.name] for s in graph.row_stages if not s.name.endswith("_q")), jnp.zeros_like(before))
-    for name in _topological(edges(graph)):
+    for name in _topological(waits):
         arrivals = [
-            start[edge.producer] + times[edge.term] + edge.flags * spec.handoff_s
-            for edge in edges(graph)
+            start[edge.producer] + times[edge.term] + edge.flags * tile.spec.handoff_s
+            for edge in waits
             if edge.consumer == name and not edge.steps and not edge.slot
         ]
-        start[name] = reduce(jnp.maximum, arrivals, jnp.zeros_like(before))
-    ends = [start[stage.name] + costs.seconds[stage.name] for stage in graph.tile_stages]
-    return before + reduce(jnp.maximum, ends) + after
+        start[name] = reduce(jnp.maximum, arrivals, zero)
+    return before + reduce(jnp.maximum, [start[stage.name] + seconds[stage.name] for stage in graph.tile_stages]) + after
 
 
 def _topological(waits: list[Edge]) -> list[str]:

@@ -2,11 +2,18 @@
 
 from dataclasses import dataclass, field
 
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.tree_util import register_dataclass
 
+from ascend_jax.cost.finish import Finished
+from ascend_jax.cost.prepare import Prepared, Problem, over
+from ascend_jax.hardware.peak import peak_flops
+from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.occupancy import Occupancy
+from ascend_jax.tiling.tiling import Tiling
+from ascend_jax.workload.blocks import total_counts
 
 
 @register_dataclass
@@ -61,3 +68,82 @@ class Report:
         """The limit that takes the largest share of the time (of a concrete report, not under jit)."""
         limit = self.limits[int(np.argmax(self.bounds))]
         return "MTE1" if limit == "Cube" and self.cycles["MTE1"] > self.cycles["Cube"] else limit
+
+
+def report(spec: NpuSpec, given: Problem, tiling: Tiling, prepared: Prepared, done: Finished) -> Report:
+    """Put together everything that a person may ask about one tiling."""
+    work = given.work
+    shapes, active = prepared.shapes, prepared.active
+    bounds, limits = _bounds(spec, prepared, done)
+    computed, partial, skipped = _block_totals(given, tiling)
+    return Report(
+        seconds=done.seconds,
+        launch_s=jnp.where(done.seconds > 0, spec.launch_s, 0.0),
+        flops=2 * _pairs(given) * (work.head_dim + work.value_dim),
+        peak_flops_per_s=jnp.asarray(peak_flops(spec, work.dtype)),
+        bounds=bounds,
+        limits=limits,
+        cycles=_cycles(spec, prepared),
+        path_bytes=_path_bytes(prepared),
+        blocks_computed=computed,
+        blocks_partial=partial,
+        blocks_skipped=skipped,
+        tasks=jnp.sum(shapes.tasks),
+        active_cores=active,
+        period_s=jnp.max(done.period_s),
+        latency_s=jnp.max(prepared.steady.latency_s),
+        occupancy=done.occupancy,
+    )
+
+
+def _bounds(spec: NpuSpec, prepared: Prepared, done: Finished) -> tuple[Array, tuple[str, ...]]:
+    """Share of the time that each limit alone would take, and its name."""
+    limits, active = done.limits_s, prepared.active
+    tile_s = jnp.stack(list(limits.values())) * (prepared.shapes.tiles / active)
+    task_s = jnp.sum(prepared.shapes.tasks) / active * spec.task_s
+    spent = [jnp.sum(tile_s.reshape(len(limits), -1), axis=1), jnp.stack([spec.launch_s, task_s])]
+    seconds = jnp.maximum(done.seconds, jnp.finfo(task_s.dtype).tiny)
+    return jnp.concatenate(spent) / seconds, (*limits, "launch", "task start")
+
+
+def _cycles(spec: NpuSpec, prepared: Prepared) -> dict[str, Array]:
+    costs, shapes, active = prepared.costs, prepared.shapes, prepared.active
+    zero = jnp.zeros_like(shapes.tiles)
+    busy = {
+        name: jnp.sum(costs.busy.get(name, zero) * shapes.tiles + costs.row_busy.get(name, zero) * shapes.tasks) / active
+        for name in dict.fromkeys([*costs.busy, *costs.row_busy])
+    }
+    busy["Cube"] = jnp.sum(costs.cube_s * shapes.tiles) / active
+    return {n: s * (spec.vector_clock_hz if n.startswith("Vector") else spec.cube_clock_hz) for n, s in busy.items()}
+
+
+def _path_bytes(prepared: Prepared) -> dict[str, Array]:
+    costs, shapes = prepared.costs, prepared.shapes
+    zero = jnp.zeros_like(shapes.tiles)
+    moved = {
+        name: jnp.sum(costs.paths.get(name, zero) * shapes.tiles + costs.row_paths.get(name, zero) * shapes.tasks)
+        for name in dict.fromkeys([*costs.paths, *costs.row_paths])
+    }
+    for name in ("gm", "l2"):
+        tile, row = (getattr(traffic, f"{name}_bytes") for traffic in (costs.traffic, costs.row_traffic))
+        moved[name] = jnp.sum(tile * shapes.tiles + row * shapes.tasks) / prepared.active
+    return moved
+
+
+def _pairs(given: Problem) -> Array:
+    """Query-key pairs that the mask keeps, of all heads and sequences: blocks of one element."""
+    work, lengths = given
+    one = jnp.ones_like(work.q_heads)
+    counts = over(lengths)(lambda s: total_counts(work.mask, s.q_len, s.kv_len, one, one).computed)(lengths)
+    return jnp.sum(counts * lengths.count) * work.q_heads
+
+
+def _block_totals(given: Problem, tiling: Tiling) -> tuple[Array, Array, Array]:
+    """Computed, partial and skipped blocks of all heads and sequences."""
+    work, lengths = given
+    blocks = (tiling.block_q, tiling.block_kv)
+    counts = over(lengths)(lambda s: total_counts(work.mask, s.q_len, s.kv_len, *blocks))(lengths)
+    computed, partial, skipped = (
+        jnp.sum(count * lengths.count) * work.q_heads for count in (counts.computed, counts.partial, counts.skipped)
+    )
+    return computed, partial, skipped

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from ascend_jax.cost.traffic import Hits, Traffic, hits, transfer_traffic
+from ascend_jax.cost.traffic import Contention, Hits, Traffic, hits, transfer_traffic
 from ascend_jax.cost.units import matmul_time, transfer_seconds, vector_seconds
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels.geometry import Geometry
@@ -59,12 +59,11 @@ def stage_costs(
     tiling: Tiling,
     kernel: Kernel,
     shape: Geometry,
-    active: Array,
-    workspace_bytes: Array,
+    others: Contention,
     rounding: Rounding,
 ) -> StageCosts:
-    """Cost every stage of ``kernel`` for the average tile ``shape`` while ``active`` cores do the same."""
-    hit = hits(spec, work, sequence, shape, active, workspace_bytes)
+    """Cost every stage of ``kernel`` for the average tile ``shape`` while all active cores do the same."""
+    hit, active = hits(spec, work, sequence, shape, others), others.active
     jobs = kernel.work(spec, work, shape)
     zero = jnp.zeros_like(shape.rows)
     seconds: dict[str, Array] = {}

@@ -19,6 +19,13 @@ class Hits(NamedTuple):
     workspace: Array
 
 
+class Contention(NamedTuple):
+    """Who else is at work: the active cube cores, and the bytes of their workspaces that L2 should hold."""
+
+    active: Array
+    workspace_bytes: Array
+
+
 class Traffic(NamedTuple):
     """Bytes of the whole chip for one tile of every active core, by where they come from or go to."""
 
@@ -31,14 +38,13 @@ class Traffic(NamedTuple):
         return self.gm_bytes / spec.gm_bytes_per_s + self.l2_bytes / spec.l2_bytes_per_s
 
 
-def hits(
-    spec: NpuSpec, work: Attention, sequence: Sequences, shape: Geometry, active: Array, workspace_bytes: Array
-) -> Hits:
+def hits(spec: NpuSpec, work: Attention, sequence: Sequences, shape: Geometry, others: Contention) -> Hits:
     """How much of K, V and of the workspace L2 serves.
 
     The workspace stays in L2 as far as it fits. K and V are read from GM once; later reads hit as far as L2 holds the
-    keys of the heads that the ``active`` cores work on, beside the workspace.
+    keys of the heads that the active cores work on, beside the workspace.
     """
+    active, workspace_bytes = others
     per_head = sequence.kv_len * (work.head_dim + work.value_dim) * work.element_bytes
     heads = sequence.count * work.kv_heads
     read = shape.tiles * shape.keys * (work.head_dim + work.value_dim) * work.element_bytes

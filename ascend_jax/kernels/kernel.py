@@ -37,8 +37,8 @@ class Stage:
 class Flow:
     """A hand-off of a tile from ``producer`` to ``consumer`` through ``buffer``, whose slots bound how far one may run ahead.
 
-    A ``chunked`` flow hands the tile over in pieces, so that both work on one tile at a time; ``handoff`` marks a flag
-    between cores, which takes ``NpuSpec.handoff_s`` in each direction.
+    A ``chunked`` flow hands the tile over in pieces, so that both work on one tile at a time; its slots, of L0C or of UB, each
+    hold a piece. ``handoff`` marks a flag between cores, which takes ``NpuSpec.handoff_s`` in each direction.
     """
 
     producer: str
@@ -46,6 +46,11 @@ class Flow:
     buffer: str
     chunked: bool = False
     handoff: bool = False
+
+    @property
+    def in_l0c(self) -> bool:
+        """Whether the buffer is L0C, which both matrix multiplications share."""
+        return self.buffer.endswith("in L0C")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,80 @@
+"""The part of the model that slots and preload decide: occupancy, verdict, pace, and the seconds of the whole call."""
+
+from dataclasses import replace
+from functools import reduce
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from ascend_jax.cost.balance import busiest_core
+from ascend_jax.cost.overlap import pace
+from ascend_jax.cost.prepare import Prepared, Problem
+from ascend_jax.hardware.spec import NpuSpec
+from ascend_jax.kernels.kernel import Kernel
+from ascend_jax.occupancy import Occupancy, occupancy_of
+from ascend_jax.rounding import Rounding
+from ascend_jax.tiling.tiling import Tiling
+from ascend_jax.verdict import Verdict
+
+
+class Finished(NamedTuple):
+    """The outcome for one tiling (rank 0; ``limits_s`` and ``period_s`` ``[U]`` where the lengths are).
+
+    Attributes:
+      seconds: from launch to completion, if it fits.
+      period_s: seconds from tile to tile.
+      limits_s: seconds a tile that each limit alone takes.
+      occupancy: bytes per memory, and the verdict.
+    """
+
+    seconds: Array
+    period_s: Array
+    limits_s: dict[str, Array]
+    occupancy: Occupancy
+
+
+def finish(
+    spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel, prepared: Prepared, rounding: Rounding
+) -> Finished:
+    """Seconds and verdict of ``tiling`` from what its blocks decide."""
+    work, lengths = given
+    buffers = kernel.buffers(spec, work, tiling, rounding)
+    held = occupancy_of(spec, work, lengths, tiling, buffers, prepared.slot_bytes)
+    slots = {name: buffer.slots for name, buffer in buffers.items()}
+    limits, fewest = pace(kernel.graph, prepared.steady, slots, tiling.preload)
+    period = reduce(jnp.maximum, limits.values())
+    fill_s = jnp.max(jnp.maximum(prepared.steady.latency_s - period, 0.0))
+    work_s = _core_seconds(spec, prepared, period, rounding) + fill_s + _combine_seconds(spec, given, tiling)
+    shapes = prepared.shapes
+    launched_s = spec.launch_s + jnp.where(jnp.sum(shapes.tiles) > 0, work_s, 0.0)
+    seconds = jnp.where(jnp.sum(shapes.tasks) > 0, launched_s, 0.0)
+    stuck = (held.verdict == float(Verdict.FITS)) & jnp.any(fewest < 1)
+    verdict = jnp.where(stuck, float(Verdict.PIPELINE_DEADLOCK), held.verdict)
+    return Finished(seconds, period, limits, replace(held, verdict=verdict))
+
+
+def score(
+    spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel, prepared: Prepared, rounding: Rounding
+) -> tuple[Array, Array, Array]:
+    """What a search needs of one tiling: seconds (``inf`` where it does not fit), verdict, and bytes of UB."""
+    done = finish(spec, given, tiling, kernel, prepared, rounding)
+    fits = done.occupancy.verdict == float(Verdict.FITS)
+    return jnp.where(fits, done.seconds, jnp.inf), done.occupancy.verdict, done.occupancy.used_bytes["UB"]
+
+
+def _core_seconds(spec: NpuSpec, prepared: Prepared, period: Array, rounding: Rounding) -> Array:
+    shapes = prepared.shapes
+    total = jnp.sum(shapes.tiles * period + shapes.tasks * spec.task_s)
+    longest = shapes.longest_tiles * period + spec.task_s
+    each = busiest_core(spec.cube_cores, jnp.zeros_like(longest), longest, shapes.longest_tasks, rounding)
+    return jnp.maximum(total / spec.cube_cores, jnp.max(each))
+
+
+def _combine_seconds(spec: NpuSpec, given: Problem, tiling: Tiling) -> Array:
+    """Write and read the float32 partial results of split sequences through L2, with one flag each way; 0 without split."""
+    work, lengths = given
+    rows = jnp.sum(lengths.count * lengths.q_len) * work.q_heads
+    moved = 2 * rows * tiling.kv_split * (work.value_dim + 16) * 4
+    seconds = moved / spec.l2_bytes_per_s + 2 * (spec.handoff_s + spec.dma_startup_s)
+    return jnp.where(tiling.kv_split > 1, seconds, 0.0)
