@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 
+from ascend_jax._compile import quick_jit
 from ascend_jax._pytree import as_arrays
 from ascend_jax.cost.finish import finish
 from ascend_jax.cost.overlap import OVERLAPS, PIPELINED, Overlap
@@ -82,9 +82,14 @@ def evaluate_batch(
     if len({chip.architecture for chip in chips}) != 1:
         raise ValueError("a batch of chips must share one architecture; evaluate each architecture by itself")
     kernel, overlap = chosen(chips[0], kernel, overlap)
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(as_arrays(replace(chip, name="")) for chip in chips))
+    stacked = stack_chips(chips)
     reports = _evaluate_grid_jit(stacked, problem(work), as_arrays(tilings), kernel, overlap, rounding)
     return jax.tree.map(lambda leaf: leaf[0], reports) if isinstance(specs, NpuSpec) else reports
+
+
+def stack_chips(chips: Sequence[NpuSpec]) -> NpuSpec:
+    """Chips of one architecture as one spec with leaves ``[H]``."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(as_arrays(chip) for chip in chips))
 
 
 def model(
@@ -95,17 +100,20 @@ def model(
     return report(spec, given, tiling, prepared, finish(spec, given, tiling, kernel, prepared, rounding))
 
 
-_evaluate_jit = partial(jax.jit, static_argnums=(3, 4, 5))(model)
-
-
-@partial(jax.jit, static_argnums=(3, 4, 5))
-def _evaluate_grid_jit(
+def model_grid(
     specs: NpuSpec, given: Problem, tilings: Tiling, kernel: Kernel, overlap: Overlap, rounding: Rounding
 ) -> Report:
+    """:func:`model` for chips ``[H]`` and tilings ``[C]``, leaves ``[H, C]``."""
+
+    @jax.jit  # traced once, before vmap: each jnp call under two vmaps costs three times as much
     def one(spec: NpuSpec, tiling: Tiling) -> Report:
         return model(spec, given, tiling, kernel, overlap, rounding)
 
     return jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))(specs, tilings)
+
+
+_evaluate_jit = quick_jit(model, static_argnums=(3, 4, 5))
+_evaluate_grid_jit = quick_jit(model_grid, static_argnums=(3, 4, 5))
 
 
 def chosen(spec: NpuSpec, kernel: str | Kernel, overlap: str | Overlap) -> tuple[Kernel, Overlap]:

@@ -1,0 +1,165 @@
+"""The command ``tiling-search``. Nothing heavy is imported before a command runs, so that help comes at once."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tiling_search.options import STDOUT, list_json, model_options, workload_options
+
+NOTHING_FITS, INTERRUPTED = 1, 130
+
+
+class _Group(click.Group):
+    """Ctrl-C ends with 130, as a shell expects."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(INTERRUPTED)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="ascend-jax")
+def main() -> None:
+    """The best tiling of an attention workload on an Ascend NPU, and how long any tiling takes.
+
+    \b
+    tiling-search tune llama3-8b-prefill-8k --chip 910b3
+    tiling-search evaluate llama3-8b-prefill-8k --chip 910b3 --tiling block_q=128,block_kv=256
+
+    Exit status: 0 found, 1 nothing fits, 2 wrong usage, 130 interrupted.
+
+    What jax compiled is kept in the user's cache folder. TILING_SEARCH_CACHE_DIR names another folder,
+    TILING_SEARCH_DISABLE_CACHE=1 keeps nothing.
+    """
+
+
+@main.command()
+@list_json
+def chips(*, target: str | None) -> None:
+    """List the chips that the package describes.
+
+    A chip of your own is a TOML file: base = "910b3", and what differs from it.
+    """
+    from ascend_jax import chip_names, load_chip
+    from tiling_search.jsonout import chip_dict
+
+    _deliver([chip_dict(load_chip(name)) for name in chip_names()], target, "show_chips")
+
+
+@main.command()
+@list_json
+def workloads(*, target: str | None) -> None:
+    """List the presets: attention of published models."""
+    from dataclasses import asdict
+
+    from ascend_jax.workload.preset_table import preset_table
+
+    _deliver([asdict(row) for row in preset_table().values()], target, "show_workloads")
+
+
+@main.command()
+@workload_options
+@model_options
+@click.option("--top", type=click.IntRange(min=1), default=10, metavar="K", help="How many of the fastest to list [10].")
+def tune(*, preset: str | None, chip: str, kernel: str, overlap: str, target: str | None, top: int, **flags: Any) -> None:
+    """Find the fastest tiling of a workload that fits a chip.
+
+    The workload is a PRESET (tiling-search workloads lists them), or --q-heads, --q-len, --head-dim and further flags.
+    With both, each flag replaces that one field of the preset and no other: --q-len leaves kv-len as it is.
+    """
+    _use_compile_cache()
+    from ascend_jax import kernel_for, load_chip
+    from tiling_search.asked import workload_from
+    from tiling_search.jsonout import tuning_dict
+    from tiling_search.progress import SearchProgress
+    from tiling_search.tune import tune
+
+    with _usage_errors():
+        spec = load_chip(chip)
+        name, work = workload_from(preset, flags)
+        kernel_for(spec, kernel)
+    with SearchProgress() as progress:
+        result = tune(spec, work, name=name, kernel=kernel, overlap=overlap, top=top, progress=progress)
+    data = tuning_dict(result)
+    _deliver(data, target, "show_tuning")
+    if result.best is None:
+        _end_unfit(data["message"], target)
+
+
+@main.command()
+@workload_options
+@model_options
+@click.option("--tiling", required=True, metavar="FIELD=N,...", help="block_q=N,block_kv=N and other fields of Tiling.")
+def evaluate(
+    *, preset: str | None, chip: str, kernel: str, overlap: str, target: str | None, tiling: str, **flags: Any
+) -> None:
+    """Say how long one tiling takes, what bounds it, and whether it fits.
+
+    The workload is a PRESET (tiling-search workloads lists them), or --q-heads, --q-len, --head-dim and further flags.
+    With both, each flag replaces that one field of the preset and no other: --q-len leaves kv-len as it is.
+    """
+    _use_compile_cache()
+    import jax
+
+    from ascend_jax import evaluate, kernel_for, load_chip
+    from tiling_search.asked import tiling_from, workload_from
+    from tiling_search.jsonout import evaluation_dict, workload_dict
+    from tiling_search.result import Candidate
+
+    with _usage_errors():
+        spec = load_chip(chip)
+        name, work = workload_from(preset, flags)
+        dataflow, cut = kernel_for(spec, kernel), tiling_from(tiling)
+    with jax.enable_x64(True):  # whole bytes and blocks
+        report = jax.device_get(evaluate(spec, work, cut, kernel=dataflow, overlap=overlap))
+    data = evaluation_dict(spec.name, workload_dict(name, work), dataflow.name, overlap, Candidate(cut, report))
+    _deliver(data, target, "show_evaluation")
+    if data["verdict"] != "FITS":
+        _end_unfit(data["message"], target)
+
+
+def _use_compile_cache() -> None:
+    from tiling_search.compile_cache import use_compile_cache
+
+    use_compile_cache()
+
+
+@contextmanager
+def _usage_errors() -> Iterator[None]:
+    """What the library says about a person's values, as wrong usage (exit status 2)."""
+    try:
+        yield
+    except (ValueError, OverflowError) as error:
+        raise click.UsageError(str(error), click.get_current_context()) from error
+
+
+def _deliver(data: Any, target: str | None, view: str) -> None:
+    """JSON to where it was asked for, and the table unless stdout is the JSON's."""
+    from tiling_search.jsonfile import dumps, write_atomically
+
+    if target == STDOUT:
+        click.echo(dumps(data), nl=False)
+        return
+    if target is not None:
+        try:
+            write_atomically(Path(target), dumps(data))
+        except OSError as error:
+            message = f"cannot write {target!r} ({error.strerror}): choose another file for --json"
+            raise click.UsageError(message, click.get_current_context()) from error
+    from tiling_search import views
+    from tiling_search.render import Page
+
+    getattr(views, view)(Page(), data)
+
+
+def _end_unfit(message: str, target: str | None) -> None:
+    """End with status 1, and say why on stderr where stdout holds only JSON."""
+    if target == STDOUT:
+        click.echo(message, err=True)
+    click.get_current_context().exit(NOTHING_FITS)

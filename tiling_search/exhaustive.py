@@ -1,0 +1,161 @@
+"""Evaluate every candidate of a space: the blocks once, then all depths on them, in chunks of one size."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from functools import partial, wraps
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ascend_jax._compile import quick_options
+from ascend_jax._pytree import as_arrays
+from ascend_jax.cost.evaluate import problem
+from ascend_jax.cost.finish import finish, score
+from ascend_jax.cost.overlap import Overlap
+from ascend_jax.cost.prepare import Prepared, Problem, prepare
+from ascend_jax.cost.report import Report, report
+from ascend_jax.hardware.spec import NpuSpec
+from ascend_jax.kernels.kernel import Kernel
+from ascend_jax.rounding import EXACT
+from ascend_jax.tiling.tiling import Tiling
+from ascend_jax.workload.attention import Attention
+from tiling_search.space import BLOCK_FIELDS, DEPTH_FIELDS, L0_DEPTH, depth_rows
+
+CHUNK = 2048
+"""Blocks a call: with all depths, about a million candidates. One size for all spaces, so that they share a compilation."""
+REPORTS = 64
+"""Reports a call, for the same reason."""
+
+Columns = tuple[Array, ...]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _in_float64(function: F) -> F:
+    """Run ``function`` with 64-bit types, whatever the process uses."""
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with jax.enable_x64(True):
+            return function(*args, **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
+class Scores(NamedTuple):
+    """One chunk: seconds (``inf`` where it does not fit), verdicts, and bytes of UB, each ``[blocks, depths]``."""
+
+    seconds: np.ndarray
+    verdicts: np.ndarray
+    ub_bytes: np.ndarray
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Scores blocks of one problem on one chip, and reports on tilings; compiled once for chunks of fixed sizes.
+
+    Blocks are prepared in float64; scores are float32 of those, which is twice as fast, and reports are float64.
+    """
+
+    spec: NpuSpec
+    given: Problem
+    prepare: Callable[..., Prepared]
+    score: Callable[..., tuple[Array, Array, Array]]
+    report: Callable[..., Report]
+
+    @classmethod
+    @_in_float64
+    def build(cls, spec: NpuSpec, work: Attention, kernel: Kernel, overlap: Overlap) -> "Evaluator":
+        """Trace the three computations, then compile them side by side (XLA leaves Python's lock)."""
+        numbers, given = as_arrays(spec), problem(work)
+        blocks, depths = _columns(np.ones((CHUNK, len(BLOCK_FIELDS)))), _columns(depth_rows())
+        first = prepare_blocks.trace(numbers, given, blocks, kernel, overlap)
+        ready = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), first.out_info)
+        few = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((REPORTS, *leaf.shape[1:]), leaf.dtype), ready)
+        second = score_depths.trace(numbers, given, ready, blocks, depths, kernel)
+        third = report_tilings.trace(numbers, given, few, _batch([]), kernel)
+        lowered = [traced.lower() for traced in (first, second, third)]
+        with ThreadPoolExecutor() as pool:
+            compiled = list(pool.map(lambda one: one.compile(compiler_options=quick_options()), lowered))
+        return cls(numbers, given, *compiled)
+
+    @_in_float64
+    def scores(self, blocks: np.ndarray) -> Scores:
+        """Scores of all depths on ``blocks`` (rows of ``BLOCK_FIELDS``, 1 to ``CHUNK`` of them)."""
+        columns, prepared = self._prepare(blocks)
+        out = self.score(self.spec, self.given, prepared, columns, _columns(depth_rows()))
+        return Scores(*(np.asarray(part)[: len(blocks)] for part in out))
+
+    @_in_float64
+    def reports(self, tilings: Sequence[Tiling]) -> list[Report]:
+        """A report for each tiling, its leaves numpy float64."""
+        found: list[Report] = []
+        for start in range(0, len(tilings), REPORTS):
+            some = tilings[start : start + REPORTS]
+            _, prepared = self._prepare(np.array([[getattr(one, name) for name in BLOCK_FIELDS] for one in some], float))
+            few = jax.tree.map(lambda leaf: np.asarray(leaf)[:REPORTS], prepared)
+            batch = jax.tree.map(np.asarray, self.report(self.spec, self.given, few, _batch(some)))
+            found += [jax.tree.map(lambda leaf, at=at: leaf[at], batch) for at in range(len(some))]
+        return found
+
+    def _prepare(self, blocks: np.ndarray) -> tuple[Columns, Prepared]:
+        columns = _columns(np.concatenate([blocks, np.repeat(blocks[-1:], CHUNK - len(blocks), axis=0)]))
+        return columns, self.prepare(self.spec, self.given, columns)
+
+
+def chunks(blocks: np.ndarray) -> Iterator[np.ndarray]:
+    """``blocks`` in pieces of at most ``CHUNK`` rows."""
+    for start in range(0, len(blocks), CHUNK):
+        yield blocks[start : start + CHUNK]
+
+
+def _columns(rows: np.ndarray) -> Columns:
+    return tuple(np.ascontiguousarray(column, np.float64) for column in rows.T)
+
+
+def _batch(tilings: Sequence[Tiling]) -> Tiling:
+    """``REPORTS`` tilings as one; copies of a 16 × 16 tiling fill it up."""
+    rows = [*tilings, *[Tiling(block_q=16, block_kv=16)] * (REPORTS - len(tilings))]
+    return Tiling(**{item.name: np.array([getattr(row, item.name) for row in rows], float) for item in fields(Tiling)})
+
+
+def _tiling(block: Columns, depth: Columns | None = None) -> Tiling:
+    """A tiling from traced fields; depths that ``prepare`` does not read are 1."""
+    one = jnp.ones_like(block[0])
+    depths = depth or (one,) * len(DEPTH_FIELDS)
+    values = dict(zip(BLOCK_FIELDS, block, strict=True)) | dict(zip(DEPTH_FIELDS, depths, strict=True))
+    return Tiling(l0_depth=one * L0_DEPTH, **values)
+
+
+@partial(jax.jit, static_argnums=(3, 4))
+def prepare_blocks(spec: NpuSpec, given: Problem, blocks: Columns, kernel: Kernel, overlap: Overlap) -> Prepared:
+    """What the blocks decide, leaves ``[N, …]`` for columns ``[N]``."""
+    return jax.vmap(lambda *block: prepare(spec, given, _tiling(block), kernel, overlap, EXACT))(*blocks)
+
+
+@partial(jax.jit, static_argnums=(5,))
+def score_depths(
+    spec: NpuSpec, given: Problem, prepared: Prepared, blocks: Columns, depths: Columns, kernel: Kernel
+) -> tuple[Array, Array, Array]:
+    """Seconds (float32), verdicts (int8) and bytes of UB, ``[N, F]``, for columns ``[N]`` of blocks, ``[F]`` of depths."""
+    single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), (spec, given, prepared, blocks, depths))
+    spec, given, prepared, blocks, depths = single
+
+    def one(ready: Prepared, block: Columns, depth: Columns) -> tuple[Array, Array, Array]:
+        seconds, verdict, ub_bytes = score(spec, given, _tiling(block, depth), kernel, ready, EXACT)
+        return seconds, verdict.astype(jnp.int8), ub_bytes
+
+    return jax.vmap(jax.vmap(one, in_axes=(None, None, 0)), in_axes=(0, 0, None))(prepared, blocks, depths)
+
+
+@partial(jax.jit, static_argnums=(4,))
+def report_tilings(spec: NpuSpec, given: Problem, prepared: Prepared, tilings: Tiling, kernel: Kernel) -> Report:
+    """Reports, leaves ``[N]``, of tilings ``[N]`` whose blocks are prepared."""
+
+    def one(ready: Prepared, tiling: Tiling) -> Report:
+        return report(spec, given, tiling, ready, finish(spec, given, tiling, kernel, ready, EXACT))
+
+    return jax.vmap(one)(prepared, tilings)

@@ -1,0 +1,120 @@
+"""The flags of the command line: what kinds of values they take, and what they say about themselves. No jax, no rich."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from ascend_jax.hardware.chipfile import chip_names
+from ascend_jax.workload.preset_table import preset_names
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+KERNELS = ("auto", "ub_resident", "coupled", "separated", "direct")
+OVERLAPS = ("serial", "roofline", "pipelined")
+CHIP_EXAMPLES = "Ascend910B3, Ascend310P3 or Ascend950PR_958x"
+STDOUT = "-"
+
+
+class Lengths(click.ParamType):
+    """``N``, or ``N,N,…`` as a tuple."""
+
+    name = "N[,N...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | tuple[int, ...]:
+        """The number, or the tuple of numbers where there is a comma."""
+        if not isinstance(value, str):
+            return value
+        try:
+            numbers = tuple(int(part) for part in value.split(","))
+        except ValueError:
+            self.fail(f"{value!r} must be a whole number, or several with commas between them.", param, ctx)
+        return numbers if "," in value else numbers[0]
+
+
+class PresetName(click.ParamType):
+    """A preset's name; it completes in a shell."""
+
+    name = "PRESET"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Presets that begin with ``incomplete``."""
+        return [CompletionItem(name) for name in preset_names() if name.startswith(incomplete)]
+
+
+def workload_options(command: Command) -> Command:
+    """Add the argument ``PRESET`` and a flag per field of ``Attention`` to a command."""
+    lengths, whole = Lengths(), click.INT
+    options = [
+        click.argument("preset", type=PresetName(), required=False),
+        click.option("--batch", type=lengths, help="Sequences [1]; with lists of lengths, how often each occurs."),
+        click.option("--q-heads", type=whole, metavar="N", help="Heads of Q."),
+        click.option("--kv-heads", type=whole, metavar="N", help="Heads of K and V [as q-heads]."),
+        click.option("--q-len", type=lengths, help="Rows of Q a sequence; a list for variable lengths (TND)."),
+        click.option("--kv-len", type=lengths, help="Rows of K and V a sequence [as q-len]."),
+        click.option("--head-dim", type=whole, metavar="N", help="Columns of Q and K a head."),
+        click.option("--value-dim", type=whole, metavar="N", help="Columns of V and O a head [as head-dim]."),
+        click.option("--dtype", metavar="fp16|bf16|fp32", help="Element type [fp16]."),
+        click.option("--mask", metavar="MASK", help="none, causal, left-up-causal, band:PRE,NEXT or prefix:N [none]."),
+        click.option("--layout", metavar="BNSD|BSND|BSH|SBH|TND", help="Axes in memory [BNSD; TND with lists of lengths]."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+class ChipName(click.ParamType):
+    """A chip's name or file; it completes in a shell."""
+
+    name = "NAME|FILE.toml"
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """What to give where ``--chip`` is missing."""
+        return f"Give a chip such as {CHIP_EXAMPLES} (tiling-search chips lists all), or the TOML file of your own."
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Chips that begin with ``incomplete``."""
+        return [CompletionItem(name) for name in chip_names() if name.startswith(incomplete)]
+
+
+class JsonTarget(click.ParamType):
+    """``-``, or a path whose folder exists: a search of minutes should not end at a typing error."""
+
+    name = "FILE|-"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """``value`` as it is, once it looks like a place to write to."""
+        if value != STDOUT:
+            path = Path(value)
+            if path.is_dir():
+                self.fail(f"{value!r} is a folder: name a file in it.", param, ctx)
+            if not path.absolute().parent.is_dir():
+                self.fail(f"{str(path.parent)!r} is no folder: make it first, or choose another.", param, ctx)
+        return value
+
+
+def model_options(command: Command) -> Command:
+    """Add ``--chip``, ``--kernel``, ``--overlap`` and ``--json`` to a command."""
+    kernel_help = "Dataflow [auto: the one that the chip is built for]."
+    options = [
+        click.option("--chip", type=ChipName(), required=True, help="Name of a chip, or a TOML file of your own."),
+        click.option("--kernel", type=click.Choice(KERNELS), default="auto", help=kernel_help),
+        click.option("--overlap", type=click.Choice(OVERLAPS), default="pipelined", help="How far stages overlap [pipelined]."),
+        click.option("--json", "target", type=JsonTarget(), help="Write JSON to a file, or with - to stdout and nothing else."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+list_json = click.option(
+    "--json",
+    "target",
+    type=JsonTarget(),
+    is_flag=False,
+    flag_value=STDOUT,
+    help="Write JSON to a file, or without one to stdout.",
+)
+"""``--json`` of a command without arguments, where its value may be left out."""

@@ -1,0 +1,105 @@
+"""The space of tilings: blocks × depths, all of them, without listing what cannot fit.
+
+Occupancy grows with every field, so a block that overflows UB with the fewest slots beside the smallest other block does so
+in every combination: such blocks are counted as rejected by UB without being listed one by one.
+"""
+
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from ascend_jax.hardware.spec import NpuSpec
+from ascend_jax.kernels.kernel import Kernel
+from ascend_jax.tiling.tiling import Tiling
+from ascend_jax.workload.attention import Attention
+from ascend_jax.workload.sequences import sequences
+
+STEP = 16
+"""Blocks are multiples of the Cube's fractal."""
+LARGEST_BLOCK = 16_384
+"""No buffer of any chip holds a row of scores this long, so that longer blocks need no look."""
+BLOCK_FIELDS = ("block_q", "block_kv", "vector_rows", "ub_depth", "kv_split")
+DEPTH_FIELDS = ("kv_depth", "prob_depth", "score_depth", "out_depth", "preload")
+DEPTHS = {
+    "kv_depth": (1, 2, 3, 4),
+    "prob_depth": (1, 2, 3, 4),
+    "score_depth": (1, 2, 3),
+    "out_depth": (1, 2, 3),
+    "preload": (0, 1, 2, 3),
+}
+"""As far as the vendor's kernels go (four slots for P and V, three tiles ahead); fewest slots first."""
+L0_DEPTH = 2.0
+
+
+@dataclass(frozen=True)
+class Space:
+    """The candidates: every block choice with every choice of depths.
+
+    Attributes:
+      block_q, block_kv: multiples of 16 up to the lengths (of a group's packed rows).
+      others: the remaining block fields (``vector_rows``, ``ub_depth``, ``kv_split``), one row a choice.
+    """
+
+    block_q: np.ndarray
+    block_kv: np.ndarray
+    others: np.ndarray
+
+    @property
+    def size(self) -> int:
+        """All candidates, those too large to list included."""
+        return len(self.block_q) * len(self.block_kv) * len(self.others) * len(depth_rows())
+
+    def blocks(self, most_q: int, most_kv: int) -> np.ndarray:
+        """Rows of ``BLOCK_FIELDS`` with blocks up to ``most_q`` and ``most_kv``, ``[N, 5]``."""
+        block_q, block_kv = self.block_q[self.block_q <= most_q], self.block_kv[self.block_kv <= most_kv]
+        q, kv, other = np.meshgrid(block_q, block_kv, np.arange(len(self.others)), indexing="ij")
+        return np.column_stack([q.ravel(), kv.ravel(), self.others[other.ravel()]]).astype(np.float64)
+
+    def probes(self) -> np.ndarray:
+        """Each block size beside the smallest other one, with the smallest rest: rows of ``BLOCK_FIELDS``."""
+        least = np.array([STEP, STEP, *self.others.min(axis=0)], np.float64)
+        rows = []
+        for column, sizes in enumerate((self.block_q, self.block_kv)):
+            rows.append(np.tile(least, (np.count_nonzero(sizes <= LARGEST_BLOCK), 1)))
+            rows[-1][:, column] = sizes[sizes <= LARGEST_BLOCK]
+        return np.concatenate(rows)
+
+
+def depth_rows() -> np.ndarray:
+    """Every choice of ``DEPTH_FIELDS``, fewest slots first, ``[F, 5]``."""
+    return np.array(list(product(*(DEPTHS[name] for name in DEPTH_FIELDS))), np.float64)
+
+
+def build_space(spec: NpuSpec, work: Attention, kernel: Kernel) -> Space:
+    """Multiples of 16 up to the lengths, the Vector's steps and slots, and splits of the keys where cores would idle."""
+    lengths = sequences(work)
+    group = int(work.q_heads) // int(work.kv_heads)
+    q_len, kv_len = (max(int(np.max(length)), 1) for length in (lengths.q_len, lengths.kv_len))
+    rows = (8, 16, 32, 64) if kernel.name == "separated" else (STEP,)
+    return Space(
+        block_q=np.arange(STEP, _round_up(q_len * group) + 1, STEP),
+        block_kv=np.arange(STEP, _round_up(kv_len) + 1, STEP),
+        others=np.array(list(product(rows, (1, 2), _splits(spec, work)))),
+    )
+
+
+def _splits(spec: NpuSpec, work: Attention) -> tuple[int, ...]:
+    """1, and powers of two up to what gives every core a task where blocks of 128 rows leave some idle."""
+    lengths = sequences(work)
+    tasks = float(np.sum(lengths.count * np.ceil(lengths.q_len / 128))) * int(work.kv_heads)
+    longest = int(np.max(lengths.kv_len))
+    splits = [1]
+    while splits[-1] * max(tasks, 1) < spec.cube_cores and splits[-1] * 2 * STEP <= longest:
+        splits.append(splits[-1] * 2)
+    return tuple(splits)
+
+
+def _round_up(length: int) -> int:
+    return -(-length // STEP) * STEP
+
+
+def tiling_of(block: np.ndarray, depth: np.ndarray) -> Tiling:
+    """The tiling of one row of blocks and one of depths, as whole numbers."""
+    fields = dict(zip(BLOCK_FIELDS, block, strict=True)) | dict(zip(DEPTH_FIELDS, depth, strict=True))
+    return Tiling(l0_depth=int(L0_DEPTH), **{name: int(value) for name, value in fields.items()})

@@ -1,0 +1,202 @@
+"""``tune``: the fastest tiling of a workload on a chip, proven by evaluating all of them."""
+
+import platform
+import time
+from collections import Counter
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import NamedTuple
+
+import numpy as np
+
+from ascend_jax.cost.evaluate import chosen
+from ascend_jax.cost.overlap import PIPELINED, Overlap
+from ascend_jax.hardware.spec import NpuSpec
+from ascend_jax.kernels.kernel import Kernel
+from ascend_jax.tiling.tiling import Tiling
+from ascend_jax.verdict import Verdict
+from ascend_jax.workload.attention import Attention
+from tiling_search.exhaustive import Evaluator, Scores, chunks
+from tiling_search.result import Candidate, TuningResult
+from tiling_search.space import DEPTHS, STEP, Space, build_space, depth_rows, tiling_of
+
+UB_UNIT = 32
+"""UB bytes come in blocks of this size."""
+
+
+class Found(NamedTuple):
+    """What one pass over a space keeps."""
+
+    best: list[tuple[float, np.ndarray]]
+    """Best seconds over the depths, and the block row, of the fastest blocks so far."""
+    front: dict[int, tuple[float, np.ndarray]]
+    """Best seconds and block row, per number of UB blocks."""
+    verdicts: Counter[int]
+
+
+def tune(
+    spec: NpuSpec,
+    work: Attention,
+    *,
+    name: str = "",
+    kernel: str | Kernel = "auto",
+    overlap: str | Overlap = PIPELINED,
+    top: int = 10,
+    progress: Callable[[int, int], None] | None = None,
+) -> TuningResult:
+    """Evaluate every tiling of ``work`` on ``spec`` and return the best, exactly.
+
+    The search runs in the default float type; the winners are evaluated again in float64, ranked by that, and of equally
+    fast depths the fewest slots win.
+
+    Args:
+      spec: the chip.
+      work: the attention call.
+      name: what to call the workload in the result.
+      kernel, overlap: as in :func:`ascend_jax.evaluate`.
+      top: how many of the fastest blocks to return, each with its best depths.
+      progress: called with the candidates done and the total after every chunk.
+
+    Raises:
+      ValueError: no such kernel or overlap, a path that the chip lacks, or ``top`` below 1.
+
+    >>> from ascend_jax.hardware import load_chip
+    >>> from ascend_jax.workload.presets import load_preset
+    >>> result = tune(load_chip("310P3"), load_preset("gpt2-prefill-1k"), top=3)
+    >>> result.exact, len(result.top), result.best.verdict.name
+    (True, 3, 'FITS')
+    """
+    if top < 1:
+        raise ValueError(f"top={top} must be at least 1")
+    kernel, overlap = chosen(spec, kernel, overlap)
+    space = build_space(spec, work, kernel)
+    evaluator = Evaluator.build(spec, work, kernel, overlap)
+    started = time.perf_counter()
+    found = _search(evaluator, space, spec, top, progress)
+    search_s = time.perf_counter() - started
+    winners = _exact(evaluator, _refine(evaluator, found))
+    fits = [one for one in winners if one.verdict is Verdict.FITS]
+    return TuningResult(
+        chip=spec.name or spec.architecture,
+        workload=work,
+        workload_name=name,
+        kernel=kernel.name,
+        overlap=overlap.name,
+        top=tuple(_distinct(fits)[:top]),
+        pareto=tuple(_pareto(fits)),
+        rejected={Verdict(code).name: count for code, count in sorted(found.verdicts.items()) if code and count},
+        candidates=space.size,
+        feasible=found.verdicts[Verdict.FITS],
+        exact=True,
+        search_s=search_s,
+        nearest=None if fits else _nearest(evaluator, space),
+        provenance=_provenance(kernel, overlap),
+    )
+
+
+def _search(
+    evaluator: Evaluator, space: Space, spec: NpuSpec, top: int, progress: Callable[[int, int], None] | None
+) -> Found:
+    """One pass over all blocks that may fit; the rest count as rejected by UB."""
+    probes = space.probes()
+    fitting = np.concatenate([evaluator.scores(chunk).ub_bytes[:, 0] for chunk in chunks(probes)]) <= spec.ub_bytes
+    most_q, most_kv = (int(probes[fitting, column].max(initial=0)) for column in (0, 1))
+    blocks = space.blocks(most_q, most_kv)
+    outside = space.size - len(blocks) * len(depth_rows())
+    found = Found([], {}, Counter({int(Verdict.UB_OVERFLOW): outside}))
+    for done, chunk in enumerate(chunks(blocks), start=1):
+        found = _keep(found, chunk, evaluator.scores(chunk), max(4 * top, 64))
+        if progress:
+            progress(min(outside + done * len(chunk) * len(depth_rows()), space.size), space.size)
+    return found
+
+
+def _keep(found: Found, blocks: np.ndarray, scores: Scores, most: int) -> Found:
+    """Merge a chunk into what is kept: the ``most`` fastest blocks, the fastest per UB size, and the verdicts."""
+    verdicts = Counter({int(code): int(np.count_nonzero(scores.verdicts == code)) for code in Verdict})
+    per_block = scores.seconds.min(axis=1)
+    fastest = np.argsort(per_block, kind="stable")[:most]
+    best = [(float(per_block[row]), blocks[row]) for row in fastest if np.isfinite(per_block[row])]
+    best = sorted(found.best + best, key=lambda entry: (entry[0], tuple(entry[1])))[:most]
+    return Found(best, _merge_front(found.front, blocks, scores), found.verdicts + verdicts)
+
+
+def _merge_front(
+    front: dict[int, tuple[float, np.ndarray]], blocks: np.ndarray, scores: Scores
+) -> dict[int, tuple[float, np.ndarray]]:
+    """Staircase of fastest per UB size: a size stays only if no smaller one is as fast."""
+    shape = (len(blocks), len(DEPTHS["kv_depth"]) * len(DEPTHS["prob_depth"]), -1)
+    seconds, units = scores.seconds.reshape(shape).min(axis=1), scores.ub_bytes.reshape(shape)[:, 0] // UB_UNIT
+    order = np.lexsort((seconds.ravel(), units.ravel()))
+    improving = np.minimum.accumulate(seconds.ravel()[order])
+    keep = order[np.flatnonzero(np.diff(improving, prepend=np.inf) < 0)]
+    entries = [(int(units.ravel()[at]), (float(seconds.ravel()[at]), blocks[at // seconds.shape[1]])) for at in keep]
+    merged: dict[int, tuple[float, np.ndarray]] = {}
+    least = np.inf
+    for size, entry in sorted([*front.items(), *entries], key=lambda item: (item[0], item[1][0])):
+        if entry[0] < least:
+            merged[size], least = entry, entry[0]
+    return merged
+
+
+def _refine(evaluator: Evaluator, found: Found) -> list[Tiling]:
+    """The best depths of each block kept: the fastest, of equals the fewest slots; for the front, of each UB size too."""
+    rows = np.unique(np.array([entry[1] for entry in (*found.best, *found.front.values())]), axis=0) if found.best else []
+    tilings = []
+    for chunk in chunks(np.asarray(rows)):
+        scores = evaluator.scores(chunk)
+        for block, seconds, ub_bytes in zip(chunk, scores.seconds, scores.ub_bytes, strict=True):
+            for size in np.unique(ub_bytes[np.isfinite(seconds)]):
+                within = np.where(ub_bytes <= size, seconds, np.inf)
+                tilings.append(tiling_of(block, depth_rows()[int(np.argmin(within))]))
+    return list(dict.fromkeys(tilings))
+
+
+def _exact(evaluator: Evaluator, tilings: list[Tiling]) -> list[Candidate]:
+    """Reports of ``tilings`` in float64, fastest first; of equals the one with fewer bytes of UB, then smaller blocks."""
+    each = [Candidate(tiling, report) for tiling, report in zip(tilings, evaluator.reports(tilings), strict=True)]
+    return sorted(each, key=lambda one: (float(one.report.seconds), _ub(one), one.tiling.block_q, one.tiling.block_kv))
+
+
+def _ub(one: Candidate) -> float:
+    return float(one.report.occupancy.used_bytes["UB"])
+
+
+def _distinct(candidates: list[Candidate]) -> list[Candidate]:
+    """The first candidate of each choice of blocks."""
+    seen: dict[tuple[object, ...], Candidate] = {}
+    for one in candidates:
+        t = one.tiling
+        seen.setdefault((t.block_q, t.block_kv, t.vector_rows, t.ub_depth, t.kv_split), one)
+    return list(seen.values())
+
+
+def _pareto(candidates: list[Candidate]) -> list[Candidate]:
+    """Of candidates sorted by time, those with fewer bytes of UB than all faster ones."""
+    front: list[Candidate] = []
+    for one in candidates:
+        if not front or _ub(one) < _ub(front[-1]):
+            front.append(one)
+    return front
+
+
+def _nearest(evaluator: Evaluator, space: Space) -> Candidate:
+    """The smallest tiling of the space: if it does not fit, nothing does."""
+    depth = np.array([values[0] for values in DEPTHS.values()])
+    return _exact(evaluator, [tiling_of(np.array([STEP, STEP, *space.others.min(axis=0)]), depth)])[0]
+
+
+def _provenance(kernel: Kernel, overlap: Overlap) -> dict[str, object]:
+    """What it takes to get the same answer again. The search draws no random numbers, so there is no seed."""
+    return {
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in ("ascend-jax", "jax", "jaxlib")}},
+        "seed": None,
+        "model": f"closed form, {kernel.name} kernel, {overlap.name} overlap",
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
