@@ -20,6 +20,7 @@ from ascend_jax.cost.prepare import Prepared, Problem, prepare
 from ascend_jax.cost.report import Report, report
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels.kernel import Kernel
+from ascend_jax.occupancy import occupancy
 from ascend_jax.rounding import EXACT
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.workload.attention import Attention
@@ -62,6 +63,7 @@ class Evaluator:
 
     spec: NpuSpec
     given: Problem
+    fit: Callable[..., Array]
     prepare: Callable[..., Prepared]
     score: Callable[..., tuple[Array, Array, Array]]
     report: Callable[..., Report]
@@ -69,7 +71,7 @@ class Evaluator:
     @classmethod
     @_in_float64
     def build(cls, spec: NpuSpec, work: Attention, kernel: Kernel, overlap: Overlap) -> "Evaluator":
-        """Trace the three computations, then compile them side by side (XLA leaves Python's lock)."""
+        """Trace the computations, then compile them side by side (XLA leaves Python's lock)."""
         numbers, given = as_arrays(spec), problem(work)
         blocks, depths = _columns(np.ones((CHUNK, len(BLOCK_FIELDS)))), _columns(depth_rows())
         first = prepare_blocks.trace(numbers, given, blocks, kernel, overlap)
@@ -77,10 +79,17 @@ class Evaluator:
         few = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((REPORTS, *leaf.shape[1:]), leaf.dtype), ready)
         second = score_depths.trace(numbers, given, ready, blocks, depths, kernel)
         third = report_tilings.trace(numbers, given, few, _batch([]), kernel)
-        lowered = [traced.lower() for traced in (first, second, third)]
+        fit = fit_depths.trace(numbers, given, blocks, depths, kernel)
+        lowered = [traced.lower() for traced in (fit, first, second, third)]
         with ThreadPoolExecutor() as pool:
             compiled = list(pool.map(lambda one: one.compile(compiler_options=quick_options()), lowered))
         return cls(numbers, given, *compiled)
+
+    @_in_float64
+    def verdicts(self, blocks: np.ndarray) -> np.ndarray:
+        """Verdicts by occupancy alone of all depths on ``blocks`` (1 to ``CHUNK`` of them), int8 ``[N, F]``."""
+        columns = _columns(_filled(blocks))
+        return np.asarray(self.fit(self.spec, self.given, columns, _columns(depth_rows())))[: len(blocks)]
 
     @_in_float64
     def scores(self, blocks: np.ndarray) -> Scores:
@@ -102,7 +111,7 @@ class Evaluator:
         return found
 
     def _prepare(self, blocks: np.ndarray) -> tuple[Columns, Prepared]:
-        columns = _columns(np.concatenate([blocks, np.repeat(blocks[-1:], CHUNK - len(blocks), axis=0)]))
+        columns = _columns(_filled(blocks))
         return columns, self.prepare(self.spec, self.given, columns)
 
 
@@ -110,6 +119,11 @@ def chunks(blocks: np.ndarray) -> Iterator[np.ndarray]:
     """``blocks`` in pieces of at most ``CHUNK`` rows."""
     for start in range(0, len(blocks), CHUNK):
         yield blocks[start : start + CHUNK]
+
+
+def _filled(blocks: np.ndarray) -> np.ndarray:
+    """``blocks`` with copies of the last row up to ``CHUNK``."""
+    return np.concatenate([blocks, np.repeat(blocks[-1:], CHUNK - len(blocks), axis=0)])
 
 
 def _columns(rows: np.ndarray) -> Columns:
@@ -130,6 +144,21 @@ def _tiling(block: Columns, depth: Columns | None = None) -> Tiling:
     return Tiling(l0_depth=one * L0_DEPTH, **values)
 
 
+@partial(jax.jit, static_argnums=(4,))
+def fit_depths(spec: NpuSpec, given: Problem, blocks: Columns, depths: Columns, kernel: Kernel) -> Array:
+    """Verdicts by occupancy alone (int8), ``[N, F]``, for columns ``[N]`` of blocks and ``[F]`` of depths."""
+    spec, given, blocks, depths = _single((spec, given, blocks, depths))
+
+    def one(block: Columns, depth: Columns) -> Array:
+        return occupancy(spec, given.work, given.lengths, _tiling(block, depth), kernel).verdict.astype(jnp.int8)
+
+    return jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))(blocks, depths)
+
+
+def _single(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tree)
+
+
 @partial(jax.jit, static_argnums=(3, 4))
 def prepare_blocks(spec: NpuSpec, given: Problem, blocks: Columns, kernel: Kernel, overlap: Overlap) -> Prepared:
     """What the blocks decide, leaves ``[N, …]`` for columns ``[N]``."""
@@ -141,8 +170,7 @@ def score_depths(
     spec: NpuSpec, given: Problem, prepared: Prepared, blocks: Columns, depths: Columns, kernel: Kernel
 ) -> tuple[Array, Array, Array]:
     """Seconds (float32), verdicts (int8) and bytes of UB, ``[N, F]``, for columns ``[N]`` of blocks, ``[F]`` of depths."""
-    single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), (spec, given, prepared, blocks, depths))
-    spec, given, prepared, blocks, depths = single
+    spec, given, prepared, blocks, depths = _single((spec, given, prepared, blocks, depths))
 
     def one(ready: Prepared, block: Columns, depth: Columns) -> tuple[Array, Array, Array]:
         seconds, verdict, ub_bytes = score(spec, given, _tiling(block, depth), kernel, ready, EXACT)

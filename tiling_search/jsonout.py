@@ -131,6 +131,6 @@ def _nothing_fits(result: TuningResult) -> Json:
     if nearest is None:
         return {"message": "nothing fits: the space holds no tiling", "nearest": None}
     near = candidate_dict(nearest) | {"verdict": nearest.verdict.name, "message": nearest.message}
-    tiling = ",".join(f"{name}={value}" for name, value in tiling_dict(nearest.tiling).items())
-    text = f"nothing fits: none of {result.candidates:,} tilings. The nearest, {tiling}: {nearest.message}"
+    tiling = ", ".join(f"{name}={value}" for name, value in tiling_dict(nearest.tiling).items())
+    text = f"nothing fits: none of {result.candidates:,} tilings. The nearest ({tiling}): {nearest.message}"
     return {"message": text, "nearest": near}

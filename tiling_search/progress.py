@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 PATIENCE_S = 1.0
 
@@ -36,7 +36,7 @@ class SearchProgress:
 
 
 def _bar() -> tuple[Progress, TaskID]:
-    columns = (TextColumn("searching"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("searching"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
     progress.start()
     return progress, progress.add_task("search", total=None)

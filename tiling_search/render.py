@@ -41,7 +41,7 @@ class Page:
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
         """A table; columns whose name ends in ``<`` are aligned to the left, the others to the right."""
         plain = box.SIMPLE_HEAD if self.blocks else box.ASCII2
-        table = Table(box=plain if self.fancy else None, header_style="bold", pad_edge=False, padding=(0, 1))
+        table = Table(box=plain if self.fancy else None, show_edge=False, header_style="bold", pad_edge=False, padding=(0, 1))
         for name in columns:
             table.add_column(Text(name.removesuffix("<")), justify="left" if name.endswith("<") else "right", overflow="fold")
         for row in rows:
@@ -51,7 +51,7 @@ class Page:
     def bar(self, share: float | None) -> Text:
         """A bar for a share of 1, red beyond 1."""
         share = share or 0.0
-        filled = min(BAR_WIDTH, round(share * BAR_WIDTH))
+        filled = min(BAR_WIDTH, int(share * BAR_WIDTH))  # full only where it is full
         on, off = ("█", "░") if self.blocks else ("#", ".")
         bar = Text(on * filled, "red" if share > 1 else "cyan").append(off * (BAR_WIDTH - filled), "dim")
         return bar if self.fancy else Text(f"[{bar.plain}]")
@@ -124,6 +124,6 @@ def assignments(values: dict[str, Any]) -> str:
     """``name=value`` with commas between, as ``--tiling`` reads it.
 
     >>> assignments({"block_q": 128, "block_kv": 512})
-    'block_q=128,block_kv=512'
+    'block_q=128, block_kv=512'
     """
-    return ",".join(f"{name}={value}" for name, value in values.items())
+    return ", ".join(f"{name}={value}" for name, value in values.items())

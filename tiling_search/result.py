@@ -43,7 +43,8 @@ class TuningResult:
       pareto: candidates that no other beats in both latency and UB bytes, fastest first.
       rejected: how many candidates got each verdict other than FITS.
       candidates, feasible: size of the space, and how many of it fit.
-      exact: whether every candidate was evaluated, so that no better one is in the space.
+      evaluated: candidates looked at one by one; the others overflow UB with the fewest slots.
+      exact: whether every candidate was evaluated or cannot fit, so that no better one is in the space.
       search_s: seconds spent evaluating.
       nearest: when nothing fits, the candidate that comes closest, for its message.
       provenance: versions, seed, model.
@@ -59,6 +60,7 @@ class TuningResult:
     rejected: Mapping[str, int]
     candidates: int
     feasible: int
+    evaluated: int
     exact: bool
     search_s: float
     nearest: Candidate | None
@@ -71,8 +73,8 @@ class TuningResult:
 
     @property
     def evaluations_per_s(self) -> float:
-        """Candidates evaluated per second of the search."""
-        return self.candidates / self.search_s if self.search_s > 0 else 0.0
+        """Candidates looked at one by one, per second of the search."""
+        return self.evaluated / self.search_s if self.search_s > 0 else 0.0
 
 
 def tiling_dict(tiling: Tiling) -> dict[str, int]:

@@ -72,7 +72,7 @@ def tune(
     space = build_space(spec, work, kernel)
     evaluator = Evaluator.build(spec, work, kernel, overlap)
     started = time.perf_counter()
-    found = _search(evaluator, space, spec, top, progress)
+    found, evaluated = _search(evaluator, space, top, progress)
     search_s = time.perf_counter() - started
     winners = _exact(evaluator, _refine(evaluator, found))
     fits = [one for one in winners if one.verdict is Verdict.FITS]
@@ -88,6 +88,7 @@ def tune(
         candidates=space.size,
         feasible=found.verdicts[Verdict.FITS],
         exact=True,
+        evaluated=evaluated,
         search_s=search_s,
         nearest=None if fits else _nearest(evaluator, space),
         provenance=_provenance(kernel, overlap),
@@ -95,30 +96,51 @@ def tune(
 
 
 def _search(
-    evaluator: Evaluator, space: Space, spec: NpuSpec, top: int, progress: Callable[[int, int], None] | None
-) -> Found:
-    """One pass over all blocks that may fit; the rest count as rejected by UB."""
-    probes = space.probes()
-    fitting = np.concatenate([evaluator.scores(chunk).ub_bytes[:, 0] for chunk in chunks(probes)]) <= spec.ub_bytes
-    most_q, most_kv = (int(probes[fitting, column].max(initial=0)) for column in (0, 1))
-    blocks = space.blocks(most_q, most_kv)
-    outside = space.size - len(blocks) * len(depth_rows())
+    evaluator: Evaluator, space: Space, top: int, progress: Callable[[int, int], None] | None
+) -> tuple[Found, int]:
+    """Verdicts of all blocks that may fit, then times of those that do; and how many candidates had a verdict.
+
+    Blocks outside of what UB admits at best are not looked at one by one; they count as rejected by UB.
+    """
+    depths = len(depth_rows())
+    blocks = _within_ub(evaluator, space)
+    outside = space.size - len(blocks) * depths
     found = Found([], {}, Counter({int(Verdict.UB_OVERFLOW): outside}))
-    for done, chunk in enumerate(chunks(blocks), start=1):
+    fitting: list[np.ndarray] = []
+    for chunk in chunks(blocks):
+        verdicts = evaluator.verdicts(chunk)
+        fits = np.any(verdicts == Verdict.FITS, axis=1)
+        fitting.append(chunk[fits])
+        found = found._replace(verdicts=found.verdicts + _count(verdicts[~fits]))
+    scored = np.concatenate([blocks[:0], *fitting])
+    done = space.size - len(scored) * depths
+    for chunk in chunks(scored):
         found = _keep(found, chunk, evaluator.scores(chunk), max(4 * top, 64))
+        done += len(chunk) * depths
         if progress:
-            progress(min(outside + done * len(chunk) * len(depth_rows()), space.size), space.size)
-    return found
+            progress(done, space.size)
+    return found, len(blocks) * depths
+
+
+def _within_ub(evaluator: Evaluator, space: Space) -> np.ndarray:
+    """The blocks of ``space`` up to the largest that fit UB beside the smallest other block."""
+    probes = space.probes()
+    overflow = np.concatenate([evaluator.verdicts(chunk)[:, 0] for chunk in chunks(probes)]) == Verdict.UB_OVERFLOW
+    most_q, most_kv = (int(probes[~overflow, column].max(initial=0)) for column in (0, 1))
+    return space.blocks(most_q, most_kv)
+
+
+def _count(verdicts: np.ndarray) -> Counter[int]:
+    return Counter({int(code): int(np.count_nonzero(verdicts == code)) for code in Verdict})
 
 
 def _keep(found: Found, blocks: np.ndarray, scores: Scores, most: int) -> Found:
     """Merge a chunk into what is kept: the ``most`` fastest blocks, the fastest per UB size, and the verdicts."""
-    verdicts = Counter({int(code): int(np.count_nonzero(scores.verdicts == code)) for code in Verdict})
     per_block = scores.seconds.min(axis=1)
     fastest = np.argsort(per_block, kind="stable")[:most]
     best = [(float(per_block[row]), blocks[row]) for row in fastest if np.isfinite(per_block[row])]
     best = sorted(found.best + best, key=lambda entry: (entry[0], tuple(entry[1])))[:most]
-    return Found(best, _merge_front(found.front, blocks, scores), found.verdicts + verdicts)
+    return Found(best, _merge_front(found.front, blocks, scores), found.verdicts + _count(scores.verdicts))
 
 
 def _merge_front(

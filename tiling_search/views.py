@@ -56,12 +56,13 @@ def show_tuning(page: Page, result: Json) -> None:
     _headline(page, result)
     best = result["best"]
     if best is None:
-        page.heading("Nothing fits")
-        page.line(f"  {result['message']}", "red")
+        page.line()
+        page.line(result["message"], "red")
         if result["nearest"]:
             _memory(page, result["nearest"]["occupancy"])
     else:
-        page.heading(f"Best: {assignments(best['tiling'])}")
+        page.heading("Best tiling")
+        page.line(f"  {assignments(best['tiling'])}", "green")
         page.fields(_outcome(best))
         _memory(page, best["occupancy"])
         _candidates(page, f"Fastest {len(result['top'])}", result["top"], ranked=True)
@@ -73,7 +74,8 @@ def show_evaluation(page: Page, result: Json) -> None:
     """One tiling: does it fit, how long, bound by what, and what each memory, pipe and path carries."""
     _headline(page, result)
     fits = result["verdict"] == "FITS"
-    page.heading(assignments(result["tiling"]))
+    page.heading("Tiling")
+    page.line(f"  {assignments(result['tiling'])}")
     page.line(f"  {result['message']}", "green" if fits else "red")
     if not fits:
         page.line("  The times below are what it would take if it did fit.")
@@ -173,7 +175,7 @@ def _rejected(page: Page, result: Json) -> None:
     if any(rejected.values()):
         page.heading("Rejected")
         by_count = sorted(rejected.items(), key=lambda entry: -entry[1])
-        page.fields({code.replace("_", " ").lower(): number_text(count, 0) for code, count in by_count if count})
+        page.table(["verdict<", "tilings"], [[code, number_text(count, 0)] for code, count in by_count if count])
     page.line()
     how = "exact: every one was evaluated" if result["exact"] else "not exact: only some were evaluated"
     page.line(

@@ -1,0 +1,86 @@
+"""``propose``: one tiling by a rule, shrunk until it fits, with every step on the way. What a runtime does without a tuner."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from ascend_jax._compile import quick_jit
+from ascend_jax._pytree import as_arrays
+from ascend_jax.hardware.spec import NpuSpec
+from ascend_jax.kernels import kernel_for
+from ascend_jax.kernels.kernel import Kernel
+from ascend_jax.occupancy import Occupancy, occupancy
+from ascend_jax.tiling.rules import articles_block, articles_tiling, default_tiling, degrade
+from ascend_jax.tiling.tiling import Tiling
+from ascend_jax.verdict import Verdict, message
+from ascend_jax.workload.attention import Attention
+from ascend_jax.workload.sequences import sequences
+
+Rule = Literal["articles", "default"]
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a rule proposes.
+
+    Attributes:
+      tiling: the last tiling tried; it fits if ``verdict`` is FITS.
+      verdict, message: its verdict, as a code and as a sentence.
+      tried: every tiling on the way, the rule's own first.
+    """
+
+    tiling: Tiling
+    verdict: Verdict
+    message: str
+    tried: tuple[Tiling, ...]
+
+
+def propose(spec: NpuSpec, work: Attention, *, rule: Rule = "default", kernel: str | Kernel = "auto") -> Proposal:
+    """The tiling of ``rule``, its blocks shrunk by 16 until it fits.
+
+    Args:
+      spec: the chip, with plain numbers.
+      work: the attention call, with plain numbers.
+      rule: ``articles`` (their closed form, for which ``kernel`` should be ``ub_resident``) or ``default``.
+      kernel: the dataflow whose buffers decide.
+
+    Raises:
+      ValueError: no such rule or kernel.
+
+    >>> from ascend_jax.hardware import load_chip
+    >>> wide = Attention(batch=1, q_heads=1, kv_heads=1, q_len=512, kv_len=512, head_dim=128, value_dim=128)
+    >>> found = propose(load_chip("910A"), wide, rule="articles", kernel="ub_resident")
+    >>> found.tried[0].block_q, found.tiling.block_q, found.message
+    (192, 176, 'fits')
+    """
+    if rule not in get_args(Rule):
+        raise ValueError(f"rule={rule!r} must be one of {', '.join(get_args(Rule))}")
+    kernel = kernel_for(spec, kernel) if isinstance(kernel, str) else kernel
+    tried = tuple(degrade(_start(spec, work, rule, kernel), lambda one: check(spec, work, one, kernel)[0] is Verdict.FITS))
+    verdict, text = check(spec, work, tried[-1], kernel)
+    return Proposal(tried[-1], verdict, text, tried)
+
+
+def check(spec: NpuSpec, work: Attention, tiling: Tiling, kernel: str | Kernel = "auto") -> tuple[Verdict, str]:
+    """Whether ``tiling`` fits, and the sentence that says so or says which memory overflows, by how much, and what to shrink."""
+    kernel = kernel_for(spec, kernel) if isinstance(kernel, str) else kernel
+    held: Occupancy = _occupancy_jit(as_arrays(spec), as_arrays(work), sequences(work), as_arrays(tiling), kernel)
+    verdict = Verdict(int(held.verdict))
+    if verdict.memory is None:
+        return verdict, message(verdict)
+    return verdict, message(verdict, float(held.used_bytes[verdict.memory]), float(held.capacity_bytes[verdict.memory]))
+
+
+_occupancy_jit = quick_jit(occupancy, static_argnums=(4,))
+
+
+def _start(spec: NpuSpec, work: Attention, rule: Rule, kernel: Kernel) -> Tiling:
+    lengths = sequences(work)
+    q_len, kv_len = int(np.max(lengths.q_len)), int(np.max(lengths.kv_len))
+    if rule == "default":
+        return default_tiling(kernel.name, q_len, kv_len)
+    return articles_tiling(int(spec.ub_bytes), int(work.head_dim), q_len, kv_len, work.element_bytes)
+
+
+__all__ = ["Proposal", "articles_block", "check", "propose"]
