@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 
 import jax
+from jax.core import Tracer
 
 
 @cache
@@ -31,7 +32,7 @@ def quick_jit(function: Callable[..., Any], static_argnums: tuple[int, ...]) -> 
 
     def call(*args: Any) -> Any:
         numbers = [arg for position, arg in enumerate(args) if position not in static_argnums]
-        traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(numbers))
+        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(numbers))
         return plain(*args) if traced else quick()(*args)
 
     return call

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 T = TypeVar("T")
+Leaf = Any
+"""A leaf of a data class: a plain number as a person gives it, an array as the formulas see it (see ``as_arrays``)."""
 
 
 def all_numbers(*values: Any) -> bool:

@@ -5,6 +5,7 @@ beyond that still compares as too large. So "262,144 of 262,144 fits" and one by
 """
 
 from dataclasses import dataclass
+from functools import reduce
 
 import jax.numpy as jnp
 from jax import Array
@@ -14,7 +15,7 @@ from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels.kernel import Buffer, Kernel
 from ascend_jax.rounding import EXACT, Rounding
 from ascend_jax.tiling.tiling import Tiling
-from ascend_jax.verdict import OVERFLOWS, Verdict
+from ascend_jax.verdict import OVERFLOWS, Verdict, message
 from ascend_jax.workload.attention import Attention
 from ascend_jax.workload.sequences import Sequences
 
@@ -40,6 +41,15 @@ class Occupancy:
     capacity_bytes: dict[str, Array]
     buffer_bytes: dict[str, dict[str, Array]]
     verdict: Array
+
+
+def explain(held: Occupancy) -> str:
+    """The verdict of a concrete occupancy as a sentence: the memory, bytes asked and available, and what to shrink."""
+    verdict = Verdict(int(held.verdict))
+    if verdict.memory is None:
+        return message(verdict)
+    sizes = {name: float(size) for name, size in held.buffer_bytes[verdict.memory].items()}
+    return message(verdict, float(held.capacity_bytes[verdict.memory]), sizes)
 
 
 def occupancy(
@@ -98,7 +108,6 @@ def _verdict(tiling: Tiling, used: dict[str, Array], capacity: dict[str, Array])
         code = jnp.where(used[memory] > capacity[memory], float(OVERFLOWS[memory]), code)
     aligned = (tiling.block_q % BLOCK_ALIGN == 0) & (tiling.block_kv % BLOCK_ALIGN == 0)
     code = jnp.where(aligned, code, float(Verdict.BLOCK_NOT_ALIGNED))
-    smallest_slots = jnp.minimum(jnp.minimum(tiling.kv_depth, tiling.score_depth), jnp.minimum(tiling.prob_depth, tiling.out_depth))
-    smallest_slots = jnp.minimum(smallest_slots, jnp.minimum(tiling.ub_depth, tiling.vector_rows))
-    usable = (tiling.block_q >= BLOCK_ALIGN) & (tiling.block_kv >= BLOCK_ALIGN) & (smallest_slots >= 1)
+    slots = (tiling.kv_depth, tiling.score_depth, tiling.prob_depth, tiling.out_depth, tiling.ub_depth, tiling.vector_rows)
+    usable = (tiling.block_q >= BLOCK_ALIGN) & (tiling.block_kv >= BLOCK_ALIGN) & (reduce(jnp.minimum, slots) >= 1)
     return jnp.where(usable, code, float(Verdict.BLOCK_TOO_SMALL))

@@ -10,11 +10,12 @@ from ascend_jax._pytree import as_arrays
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels import kernel_for
 from ascend_jax.kernels.kernel import Kernel
-from ascend_jax.occupancy import Occupancy, occupancy
+from ascend_jax.occupancy import Occupancy, explain, occupancy
 from ascend_jax.tiling.rules import articles_block, articles_tiling, default_tiling, degrade
 from ascend_jax.tiling.tiling import Tiling
-from ascend_jax.verdict import Verdict, message
+from ascend_jax.verdict import Verdict
 from ascend_jax.workload.attention import Attention
+from ascend_jax.workload.problem import problem
 from ascend_jax.workload.sequences import sequences
 
 Rule = Literal["articles", "default"]
@@ -63,13 +64,10 @@ def propose(spec: NpuSpec, work: Attention, *, rule: Rule = "default", kernel: s
 
 
 def check(spec: NpuSpec, work: Attention, tiling: Tiling, kernel: str | Kernel = "auto") -> tuple[Verdict, str]:
-    """Whether ``tiling`` fits, and the sentence that says so or says which memory overflows, by how much, and what to shrink."""
+    """Whether ``tiling`` fits, and :func:`ascend_jax.occupancy.explain`'s sentence on it."""
     kernel = kernel_for(spec, kernel) if isinstance(kernel, str) else kernel
-    held: Occupancy = _occupancy_jit(as_arrays(spec), as_arrays(work), sequences(work), as_arrays(tiling), kernel)
-    verdict = Verdict(int(held.verdict))
-    if verdict.memory is None:
-        return verdict, message(verdict)
-    return verdict, message(verdict, float(held.used_bytes[verdict.memory]), float(held.capacity_bytes[verdict.memory]))
+    held: Occupancy = _occupancy_jit(as_arrays(spec), *problem(work), as_arrays(tiling), kernel)
+    return Verdict(int(held.verdict)), explain(held)
 
 
 _occupancy_jit = quick_jit(occupancy, static_argnums=(4,))

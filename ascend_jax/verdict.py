@@ -1,5 +1,6 @@
 """Why a tiling does not fit or cannot run. Each code, its message and its remedy are defined here and nowhere else."""
 
+from collections.abc import Mapping
 from enum import IntEnum
 
 
@@ -31,23 +32,29 @@ OVERFLOWS = {verdict.memory: verdict for verdict in Verdict if verdict.memory}
 
 REMEDIES = {
     Verdict.FITS: "",
-    Verdict.BLOCK_TOO_SMALL: "use blocks and depths of at least 16 rows and 1 slot; a smaller head_dim leaves room for them",
+    Verdict.BLOCK_TOO_SMALL: "blocks need 16 rows and every depth one slot; a smaller head_dim leaves room for them",
     Verdict.BLOCK_NOT_ALIGNED: "round block_q and block_kv to multiples of 16, the Cube's fractal",
-    Verdict.UB_OVERFLOW: "shrink vector_rows or block_kv, or use fewer score, prob or out slots",
+    Verdict.UB_OVERFLOW: "shrink block_q, block_kv or vector_rows, or use fewer slots",
     Verdict.L1_OVERFLOW: "shrink block_kv or block_q, or use fewer kv or prob slots",
     Verdict.L0A_OVERFLOW: "lower l0_depth",
     Verdict.L0B_OVERFLOW: "lower l0_depth",
-    Verdict.L0C_OVERFLOW: "shrink block_q or block_kv",
-    Verdict.GM_OVERFLOW: "use a smaller batch, shorter sequences or fewer workspace slots",
-    Verdict.PIPELINE_DEADLOCK: "lower preload, or give the hand-offs more slots: a tile that runs ahead needs one slot for each step",
+    Verdict.L0C_OVERFLOW: "lower l0_depth",
+    Verdict.GM_OVERFLOW: "use a smaller batch or shorter sequences",
+    Verdict.PIPELINE_DEADLOCK: "lower preload or give the hand-offs more slots: each tile that runs ahead needs one",
 }
+"""What a person may change, per verdict."""
 
 
-def message(verdict: Verdict, used_bytes: float = 0, capacity_bytes: float = 0) -> str:
-    """One sentence for a person: what is wrong, by how much, and what to change.
+def message(verdict: Verdict, capacity_bytes: float = 0, buffers: Mapping[str, float] | None = None) -> str:
+    """One sentence for a person: what is wrong, by how much, what takes the room, and what to change.
 
-    >>> message(Verdict.UB_OVERFLOW, 270_336, 262_144)
-    'UB overflow: 270,336 bytes asked, 262,144 available (8,192 too many): shrink vector_rows or block_kv, or use fewer score, prob or out slots'
+    Args:
+      verdict: the verdict.
+      capacity_bytes: size of the memory that overflows.
+      buffers: bytes of each buffer in it.
+
+    >>> message(Verdict.UB_OVERFLOW, 262_144, {"S": 131_072, "Q": 65_536, "K": 65_568}).split(": ")[1]
+    '262,176 bytes asked, 262,144 available (32 too many; S takes 131,072, K takes 65,568)'
     >>> message(Verdict.FITS)
     'fits'
     """
@@ -55,6 +62,9 @@ def message(verdict: Verdict, used_bytes: float = 0, capacity_bytes: float = 0) 
         return "fits"
     if verdict.memory is None:
         return f"{verdict.name.replace('_', ' ').lower()}: {REMEDIES[verdict]}"
-    over = used_bytes - capacity_bytes
-    amounts = f"{used_bytes:,.0f} bytes asked, {capacity_bytes:,.0f} available ({over:,.0f} too many)"
+    held = buffers or {}
+    used = sum(held.values())
+    largest = sorted(held.items(), key=lambda item: -item[1])[:2]
+    room = ", ".join(f"{name} takes {size:,.0f}" for name, size in largest)
+    amounts = f"{used:,.0f} bytes asked, {capacity_bytes:,.0f} available ({used - capacity_bytes:,.0f} too many; {room})"
     return f"{verdict.memory} overflow: {amounts}: {REMEDIES[verdict]}"

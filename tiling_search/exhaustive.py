@@ -13,10 +13,9 @@ from jax import Array
 
 from ascend_jax._compile import quick_options
 from ascend_jax._pytree import as_arrays
-from ascend_jax.cost.evaluate import problem
 from ascend_jax.cost.finish import finish, score
 from ascend_jax.cost.overlap import Overlap
-from ascend_jax.cost.prepare import Prepared, Problem, prepare
+from ascend_jax.cost.prepare import Prepared, prepare
 from ascend_jax.cost.report import Report, report
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels.kernel import Kernel
@@ -24,6 +23,7 @@ from ascend_jax.occupancy import occupancy
 from ascend_jax.rounding import EXACT
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.workload.attention import Attention
+from ascend_jax.workload.problem import Problem, problem
 from tiling_search.space import BLOCK_FIELDS, DEPTH_FIELDS, L0_DEPTH, depth_rows
 
 CHUNK = 2048
@@ -31,7 +31,7 @@ CHUNK = 2048
 REPORTS = 64
 """Reports a call, for the same reason."""
 
-Columns = tuple[Array, ...]
+Columns = tuple[Any, ...]
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ascend_jax.cost.report import Report
+from ascend_jax.occupancy import explain
 from ascend_jax.tiling.tiling import Tiling
-from ascend_jax.verdict import Verdict, message
+from ascend_jax.verdict import Verdict
 from ascend_jax.workload.attention import Attention
 
 
@@ -25,10 +26,7 @@ class Candidate:
     @property
     def message(self) -> str:
         """The verdict as a sentence with bytes and remedy."""
-        held, memory = self.report.occupancy, self.verdict.memory
-        if memory is None:
-            return message(self.verdict)
-        return message(self.verdict, float(held.used_bytes[memory]), float(held.capacity_bytes[memory]))
+        return explain(self.report.occupancy)
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Space:
         least = np.array([STEP, STEP, *self.others.min(axis=0)], np.float64)
         rows = []
         for column, sizes in enumerate((self.block_q, self.block_kv)):
-            rows.append(np.tile(least, (np.count_nonzero(sizes <= LARGEST_BLOCK), 1)))
+            rows.append(np.tile(least, (int(np.count_nonzero(sizes <= LARGEST_BLOCK)), 1)))
             rows[-1][:, column] = sizes[sizes <= LARGEST_BLOCK]
         return np.concatenate(rows)
 

@@ -95,9 +95,7 @@ def tune(
     )
 
 
-def _search(
-    evaluator: Evaluator, space: Space, top: int, progress: Callable[[int, int], None] | None
-) -> tuple[Found, int]:
+def _search(evaluator: Evaluator, space: Space, top: int, progress: Callable[[int, int], None] | None) -> tuple[Found, int]:
     """Verdicts of all blocks that may fit, then times of those that do; and how many candidates had a verdict.
 
     Blocks outside of what UB admits at best are not looked at one by one; they count as rejected by UB.

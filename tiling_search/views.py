@@ -177,8 +177,6 @@ def _rejected(page: Page, result: Json) -> None:
         by_count = sorted(rejected.items(), key=lambda entry: -entry[1])
         page.table(["verdict<", "tilings"], [[code, number_text(count, 0)] for code, count in by_count if count])
     page.line()
-    how = "exact: every one was evaluated" if result["exact"] else "not exact: only some were evaluated"
-    page.line(
-        f"Space of {space['candidates']:,} tilings, {space['feasible']:,} fit; {how}, "
-        f"{number_text(result['evaluations_per_s'], 0)} a second"
-    )
+    how = "exact: no faster one is among them" if result["exact"] else "not exact: only some were looked at"
+    rate = number_text(result["evaluations_per_s"], 0)
+    page.line(f"Space of {space['candidates']:,} tilings, {space['feasible']:,} fit; {how}; {rate} evaluations a second")

@@ -1,7 +1,6 @@
 """``evaluate``: one tiling of one workload on one chip, in closed form. Rank 0, pure; vmap makes batches."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +9,7 @@ from ascend_jax._compile import quick_jit
 from ascend_jax._pytree import as_arrays
 from ascend_jax.cost.finish import finish
 from ascend_jax.cost.overlap import OVERLAPS, PIPELINED, Overlap
-from ascend_jax.cost.prepare import Problem, prepare
+from ascend_jax.cost.prepare import prepare
 from ascend_jax.cost.report import Report, report
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels import kernel_for
@@ -18,12 +17,7 @@ from ascend_jax.kernels.kernel import Kernel
 from ascend_jax.rounding import EXACT, Rounding
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.workload.attention import Attention
-from ascend_jax.workload.sequences import sequences
-
-
-def problem(work: Attention) -> Problem:
-    """``work`` with its lengths merged; call it outside jit, since the number of distinct lengths is a shape."""
-    return Problem(as_arrays(replace(work, batch=0, q_len=0, kv_len=0)), sequences(work))
+from ascend_jax.workload.problem import Problem, problem
 
 
 def evaluate(
@@ -92,17 +86,13 @@ def stack_chips(chips: Sequence[NpuSpec]) -> NpuSpec:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(as_arrays(chip) for chip in chips))
 
 
-def model(
-    spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel, overlap: Overlap, rounding: Rounding
-) -> Report:
+def model(spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel, overlap: Overlap, rounding: Rounding) -> Report:
     """The model itself, on float leaves of rank 0; :func:`evaluate` is its front door."""
     prepared = prepare(spec, given, tiling, kernel, overlap, rounding)
     return report(spec, given, tiling, prepared, finish(spec, given, tiling, kernel, prepared, rounding))
 
 
-def model_grid(
-    specs: NpuSpec, given: Problem, tilings: Tiling, kernel: Kernel, overlap: Overlap, rounding: Rounding
-) -> Report:
+def model_grid(specs: NpuSpec, given: Problem, tilings: Tiling, kernel: Kernel, overlap: Overlap, rounding: Rounding) -> Report:
     """:func:`model` for chips ``[H]`` and tilings ``[C]``, leaves ``[H, C]``."""
 
     @jax.jit  # traced once, before vmap: each jnp call under two vmaps costs three times as much

@@ -9,13 +9,14 @@ from jax import Array
 
 from ascend_jax.cost.balance import busiest_core
 from ascend_jax.cost.overlap import pace
-from ascend_jax.cost.prepare import Prepared, Problem
+from ascend_jax.cost.prepare import Prepared
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels.kernel import Kernel
 from ascend_jax.occupancy import Occupancy, occupancy_of
 from ascend_jax.rounding import Rounding
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.verdict import Verdict
+from ascend_jax.workload.problem import Problem
 
 
 class Finished(NamedTuple):
@@ -34,9 +35,7 @@ class Finished(NamedTuple):
     occupancy: Occupancy
 
 
-def finish(
-    spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel, prepared: Prepared, rounding: Rounding
-) -> Finished:
+def finish(spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel, prepared: Prepared, rounding: Rounding) -> Finished:
     """Seconds and verdict of ``tiling`` from what its blocks decide."""
     work, lengths = given
     buffers = kernel.buffers(spec, work, tiling, rounding)

@@ -26,7 +26,7 @@ class Term(NamedTuple):
 
 @dataclass(frozen=True)
 class Edge:
-    """``consumer`` of tile t starts no sooner than ``term`` (and ``flags`` hand-offs) after ``producer`` of tile t − tokens began.
+    """``consumer`` of tile t starts ``term`` (and ``flags`` hand-offs) or more after ``producer`` of tile t − tokens began.
 
     Tokens are ``steps + ahead · preload``, plus the slots of ``slot``'s buffer.
     """
@@ -70,8 +70,8 @@ def edges(graph: Graph) -> list[Edge]:
     for flow in graph.flows:
         lead = Term("lead", flow.buffer) if flow.chunked else Term("stage", flow.producer)
         release = Term("release", flow.buffer) if flow.chunked else Term("stage", flow.consumer)
-        found.append(Edge(flow.producer, flow.consumer, lead, flags=flow.handoff))
-        found.append(Edge(flow.consumer, flow.producer, release, flags=flow.handoff, slot=flow.buffer))
+        found.append(Edge(flow.producer, flow.consumer, lead, flags=int(flow.handoff)))
+        found.append(Edge(flow.consumer, flow.producer, release, flags=int(flow.handoff), slot=flow.buffer))
     return found
 
 
@@ -122,7 +122,9 @@ def _dominated(one: _Candidate, others: list[_Candidate]) -> bool:
     If loops B and C together cover the times of A, and their tokens together are no more than A's, then A's ratio is at
     most the larger of theirs (the mediant of two fractions lies between them).
     """
-    nearby = [other for other in others if other.stages & one.stages and not Counter(other.tokens.slots) - Counter(one.tokens.slots)]
+    nearby = [
+        other for other in others if other.stages & one.stages and not Counter(other.tokens.slots) - Counter(one.tokens.slots)
+    ]
     for pair in (*((other,) for other in nearby), *combinations(nearby, 2)):
         enough = sum(other.loop.flags for other in pair) >= one.loop.flags and _fewer_tokens(pair, one)
         if enough and all(any(other.covers(need) for other in pair) for need in one.needs):

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from ascend_jax._pytree import Leaf
 from ascend_jax.cost.loops import Edge, Loop, Term, Tokens, edges, loops
 from ascend_jax.cost.stages import StageCosts
 from ascend_jax.hardware.spec import NpuSpec
@@ -56,7 +57,7 @@ class Overlap:
     steady: Callable[[Tile], Steady]
 
 
-def pace(graph: Graph, steady: Steady, slots: Mapping[str, Array], preload: Array) -> tuple[dict[str, Array], Array]:
+def pace(graph: Graph, steady: Steady, slots: Mapping[str, Leaf], preload: Leaf) -> tuple[dict[str, Array], Array]:
     """Seconds a tile that each limit allows, by name, and the fewest tiles under way in any loop.
 
     The period is the largest of the limits. A loop with less than one tile under way never turns: the kernel would wait

@@ -19,18 +19,11 @@ from ascend_jax.kernels.kernel import Kernel
 from ascend_jax.occupancy import slot_bytes
 from ascend_jax.rounding import Rounding
 from ascend_jax.tiling.tiling import Tiling
-from ascend_jax.workload.attention import Attention
+from ascend_jax.workload.problem import Problem
 from ascend_jax.workload.sequences import Sequences
 
 LIVE_SLOTS = 2.0
 """Slots of a workspace that L2 must hold: one being written and one being read."""
-
-
-class Problem(NamedTuple):
-    """A workload ready for the formulas: float leaves, and its lengths apart (rank 0, or ``[U]`` distinct ones)."""
-
-    work: Attention
-    lengths: Sequences
 
 
 class Prepared(NamedTuple):
@@ -49,9 +42,7 @@ class Prepared(NamedTuple):
     steady: Steady
 
 
-def prepare(
-    spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel, overlap: Overlap, rounding: Rounding
-) -> Prepared:
+def prepare(spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel, overlap: Overlap, rounding: Rounding) -> Prepared:
     """Cost the average tile of ``tiling``'s blocks.
 
     Reads ``block_q``, ``block_kv``, ``vector_rows``, ``ub_depth``, ``l0_depth`` and ``kv_split``; no other depth, nor the
@@ -64,10 +55,12 @@ def prepare(
     active = jnp.clip(jnp.sum(shapes.tasks), 1.0, spec.cube_cores)
     workspace = sum((slots[name] for name, buffer in buffers.items() if buffer.memory == "GM"), jnp.zeros_like(active))
     contention = Contention(active, workspace * LIVE_SLOTS * active)
-    chunk_slots = {flow.buffer: tiling.l0_depth if flow.in_l0c else tiling.ub_depth for flow in kernel.graph.flows if flow.chunked}
+    chunk_slots = {
+        flow.buffer: tiling.l0_depth if flow.in_l0c else tiling.ub_depth for flow in kernel.graph.flows if flow.chunked
+    }
 
     def one(sequence: Sequences, shape: Geometry) -> tuple[StageCosts, Steady]:
-        costs = stage_costs(spec, work, sequence, tiling, kernel, shape, contention, rounding)
+        costs = stage_costs(spec, work, tiling, kernel, sequence, shape, others=contention, rounding=rounding)
         return costs, overlap.steady(Tile(spec, kernel.graph, costs, chunk_slots, shape.tiles_per_task, rounding))
 
     return Prepared(slots, active, shapes, *over(lengths)(one)(lengths, shapes))

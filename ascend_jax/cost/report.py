@@ -8,12 +8,13 @@ from jax import Array
 from jax.tree_util import register_dataclass
 
 from ascend_jax.cost.finish import Finished
-from ascend_jax.cost.prepare import Prepared, Problem, over
+from ascend_jax.cost.prepare import Prepared, over
 from ascend_jax.hardware.peak import peak_flops
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.occupancy import Occupancy
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.workload.blocks import total_counts
+from ascend_jax.workload.problem import Problem
 
 
 @register_dataclass

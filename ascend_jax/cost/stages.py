@@ -55,10 +55,11 @@ class _Part(NamedTuple):
 def stage_costs(
     spec: NpuSpec,
     work: Attention,
-    sequence: Sequences,
     tiling: Tiling,
     kernel: Kernel,
+    sequence: Sequences,
     shape: Geometry,
+    *,
     others: Contention,
     rounding: Rounding,
 ) -> StageCosts:
@@ -69,9 +70,11 @@ def stage_costs(
     seconds: dict[str, Array] = {}
     sums = {per_row: _Sums(zero) for per_row in (False, True)}
     for stage in kernel.graph.stages:
-        parts = [_cost(spec, part, work.element_bytes, tiling, hit, active, rounding) for part in jobs[stage.name]]
+        parts = [
+            _cost(spec, part, work.element_bytes, tiling, hit, active=active, rounding=rounding) for part in jobs[stage.name]
+        ]
         seconds[stage.name] = sum((part.seconds for part in parts), zero)
-        sums[stage.per_row].add(stage.pipe, parts, jobs[stage.name])
+        sums[stage.per_row].add(stage.pipe, parts, job)
     steps = [
         l0_steps(spec, dims, work.element_bytes, tiling.l0_depth, rounding)
         for dims in ((shape.rows, work.head_dim, shape.keys), (shape.rows, shape.keys, work.value_dim))
@@ -116,6 +119,7 @@ def _cost(
     element_bytes: int,
     tiling: Tiling,
     hit: Hits,
+    *,
     active: Array,
     rounding: Rounding,
 ) -> _Part:

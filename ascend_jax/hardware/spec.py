@@ -3,12 +3,11 @@
 from dataclasses import dataclass, field, fields
 from typing import Literal, get_args
 
-from jax import Array
 from jax.tree_util import register_dataclass
 
-from ascend_jax._pytree import all_numbers
+from ascend_jax._pytree import Leaf, all_numbers
 
-Number = float | Array
+Number = Leaf
 Architecture = Literal["coupled", "separated", "direct"]
 """How Cube and Vector reach each other: through on-chip buffers of one AI core (``coupled``: 910A, 310P), through GM/L2
 between separate cores (``separated``: 910B, 910_93), or by L0C→UB and UB→L1 paths between separate cores (``direct``: 950)."""

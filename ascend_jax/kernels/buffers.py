@@ -36,7 +36,8 @@ def matmul_steps(spec: NpuSpec, work: Attention, tiling: Tiling, rounding: Round
     """The L0 steps of Q·Kᵀ and P·V of a whole block."""
     qk = (tiling.block_q, work.head_dim, tiling.block_kv)
     pv = (tiling.block_q, tiling.block_kv, work.value_dim)
-    return tuple(l0_steps(spec, dims, work.element_bytes, tiling.l0_depth, rounding) for dims in (qk, pv))
+    e, depth = work.element_bytes, tiling.l0_depth
+    return l0_steps(spec, qk, e, depth, rounding), l0_steps(spec, pv, e, depth, rounding)
 
 
 def l0_buffers(spec: NpuSpec, work: Attention, tiling: Tiling, rounding: Rounding) -> dict[str, Buffer]:

@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 from jax import Array
 from jax.tree_util import register_dataclass
 
+from ascend_jax._pytree import Leaf
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels.geometry import Geometry
 from ascend_jax.kernels.l0 import L0Steps
@@ -84,10 +85,10 @@ class Buffer:
     """
 
     memory: Memory = field(metadata={"static": True})
-    rows: Array | float
-    columns: Array | float
+    rows: Leaf
+    columns: Leaf
     element_bytes: int = field(metadata={"static": True})
-    slots: Array | float = 1.0
+    slots: Leaf = 1.0
     align_bytes: int | None = field(default=None, metadata={"static": True})
 
 
@@ -101,10 +102,10 @@ class Transfer:
 
     path: Path = field(metadata={"static": True})
     stream: Stream = field(metadata={"static": True})
-    bursts: Array | float
-    burst_bytes: Array | float
-    instructions: Array | float = 1.0
-    units: Array | float = 1.0
+    bursts: Leaf
+    burst_bytes: Leaf
+    instructions: Leaf = 1.0
+    units: Leaf = 1.0
 
 
 @register_dataclass
@@ -112,9 +113,9 @@ class Transfer:
 class Matmul:
     """``[m, k] × [k, n]`` on the Cube, fed from L1 through L0A and L0B and left in L0C."""
 
-    m: Array | float
-    k: Array | float
-    n: Array | float
+    m: Leaf
+    k: Leaf
+    n: Leaf
 
 
 @register_dataclass
@@ -126,8 +127,8 @@ class VectorOps:
     many start on an idle pipe.
     """
 
-    elements: dict[str, Array | float]
-    instructions: Array | float
+    elements: dict[str, Leaf]
+    instructions: Leaf
 
 
 Work = tuple[Transfer | Matmul | VectorOps, ...]
@@ -137,10 +138,20 @@ Work = tuple[Transfer | Matmul | VectorOps, ...]
 class Kernel(Protocol):
     """A dataflow: static graph, and the numbers on it for one chip, workload and tiling (all of rank 0)."""
 
-    name: str
-    graph: Graph
-    needs: tuple[str, ...]
-    """Fields of ``NpuSpec`` (paths) without which the dataflow cannot run."""
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        ...
+
+    @property
+    def graph(self) -> Graph:
+        """Its stages and flows."""
+        ...
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Fields of ``NpuSpec`` (paths) without which it cannot run."""
+        ...
 
     def buffers(self, spec: NpuSpec, work: Attention, tiling: Tiling, rounding: Rounding) -> dict[str, Buffer]:
         """Every buffer by name; those that a flow passes through carry the flow's ``buffer`` name."""

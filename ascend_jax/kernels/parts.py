@@ -4,11 +4,13 @@ from dataclasses import replace
 
 from jax import Array
 
+from ascend_jax._pytree import Leaf
 from ascend_jax.kernels.buffers import STATE_COLUMNS
 from ascend_jax.kernels.geometry import Geometry
 from ascend_jax.kernels.kernel import Path, Stream, Transfer, VectorOps
 from ascend_jax.workload.attention import Attention
 from ascend_jax.workload.layout import contiguous_rows
+
 
 def load_q(work: Attention, shape: Geometry, path: Path) -> Transfer:
     """Q rows of a task from GM."""
@@ -36,7 +38,7 @@ def _rows(work: Attention, path: Path, stream: Stream, rows: Array, dim: Array, 
     return Transfer(path=path, stream=stream, bursts=rows / together, burst_bytes=together * dim * work.element_bytes)
 
 
-def load_mask(shape: Geometry, steps: Array | float = 1.0) -> Transfer:
+def load_mask(shape: Geometry, steps: Leaf = 1.0) -> Transfer:
     """One byte an element of the mask, in ``steps`` transfers, for the tiles that it cuts through."""
     return Transfer(
         path="gm_to_ub",
@@ -48,7 +50,7 @@ def load_mask(shape: Geometry, steps: Array | float = 1.0) -> Transfer:
     )
 
 
-def softmax(work: Attention, shape: Geometry, starts: Array | float) -> VectorOps:
+def softmax(work: Attention, shape: Geometry, starts: Leaf) -> VectorOps:
     """Online softmax of one tile's scores on one vector core: mask, max, exp, sum and cast, and the rows' state.
 
     ``starts`` is how many instructions start on an idle pipe.
@@ -70,13 +72,13 @@ def softmax(work: Attention, shape: Geometry, starts: Array | float) -> VectorOp
     return VectorOps(elements=elements, instructions=starts)
 
 
-def rescale(work: Attention, shape: Geometry, starts: Array | float) -> VectorOps:
+def rescale(work: Attention, shape: Geometry, starts: Leaf) -> VectorOps:
     """``O = O · exp(m_old - m_new) + ΔO`` on one vector core."""
     elements = shape.vector_rows * work.value_dim
     return VectorOps(elements={"multiply": elements, "add": elements}, instructions=starts)
 
 
-def finalise(work: Attention, shape: Geometry, starts: Array | float) -> VectorOps:
+def finalise(work: Attention, shape: Geometry, starts: Leaf) -> VectorOps:
     """``O / sum`` and the cast to the output type, once per task, on one vector core."""
     elements = shape.vector_rows * work.value_dim
     ops = {"divide": elements} | ({"cast": elements} if work.element_bytes < 4 else {})

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from jax import Array
 
+from ascend_jax._pytree import Leaf
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels import parts
 from ascend_jax.kernels.buffers import l0_buffers, padded
@@ -65,7 +66,7 @@ class UbResident:
         e, bq, bk = work.element_bytes, tiling.block_q, tiling.block_kv
         dim, value = padded(work.head_dim, rounding), padded(work.value_dim, rounding)
 
-        def resident(rows: Array, columns: Array, slots: Array | float = 1.0) -> Buffer:
+        def resident(rows: Array, columns: Array, slots: Leaf = 1.0) -> Buffer:
             return Buffer(
                 memory="UB", rows=rows, columns=columns, element_bytes=e, slots=slots, align_bytes=ALLOCATOR_ALIGN_BYTES
             )

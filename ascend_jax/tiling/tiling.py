@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass, fields
 
-from jax import Array
 from jax.tree_util import register_dataclass
 
-from ascend_jax._pytree import all_numbers, is_whole
+from ascend_jax._pytree import Leaf, all_numbers, is_whole
 
-Whole = int | Array
+Whole = Leaf
 
 
 @register_dataclass

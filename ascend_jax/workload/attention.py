@@ -3,10 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from jax import Array
 from jax.tree_util import register_dataclass
 
-from ascend_jax._pytree import all_numbers, is_whole
+from ascend_jax._pytree import Leaf, all_numbers, is_whole
 from ascend_jax.workload.mask import Mask
 
 DType = Literal["float16", "bfloat16", "float32"]
@@ -15,8 +14,8 @@ ELEMENT_BYTES: dict[str, int] = {"float16": 2, "bfloat16": 2, "float32": 4}
 ALIASES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32"}
 LEAST = {"batch": 0, "q_heads": 1, "kv_heads": 1, "q_len": 0, "kv_len": 0, "head_dim": 1, "value_dim": 1}
 
-Whole = int | Array
-Lengths = int | tuple[int, ...] | Array
+Whole = Leaf
+Lengths = Leaf
 
 
 @register_dataclass
@@ -38,7 +37,7 @@ class Attention:
       ValueError: a value that no operator accepts, with the rule and what would be right.
     """
 
-    batch: Whole | tuple[int, ...]
+    batch: Whole
     q_heads: Whole
     kv_heads: Whole
     q_len: Lengths

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.tree_util import register_dataclass
 
-from ascend_jax._pytree import all_numbers, is_whole
+from ascend_jax._pytree import Leaf, all_numbers, is_whole
 
-Whole = int | Array
+Whole = Leaf
 Kind = Literal["none", "left_up_causal", "causal", "band", "prefix"]
 
 
