@@ -70,9 +70,8 @@ def stage_costs(
     seconds: dict[str, Array] = {}
     sums = {per_row: _Sums(zero) for per_row in (False, True)}
     for stage in kernel.graph.stages:
-        parts = [
-            _cost(spec, part, work.element_bytes, tiling, hit, active=active, rounding=rounding) for part in jobs[stage.name]
-        ]
+        job = jobs[stage.name]
+        parts = [_cost(spec, part, work.element_bytes, tiling, hit, active=active, rounding=rounding) for part in job]
         seconds[stage.name] = sum((part.seconds for part in parts), zero)
         sums[stage.per_row].add(stage.pipe, parts, job)
     steps = [
