@@ -1,9 +1,9 @@
 """Evaluate every candidate of a space: the blocks once, then all depths on them, in chunks of one size."""
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from functools import partial, wraps
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -11,19 +11,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ascend_jax._compile import quick_options
 from ascend_jax._pytree import as_arrays
 from ascend_jax.cost.finish import finish, score
-from ascend_jax.cost.overlap import Overlap
+from ascend_jax.cost.overlap import OVERLAPS, Overlap
 from ascend_jax.cost.prepare import Prepared, prepare
 from ascend_jax.cost.report import Report, report
 from ascend_jax.hardware.spec import NpuSpec
+from ascend_jax.kernels import KERNELS
 from ascend_jax.kernels.kernel import Kernel
 from ascend_jax.occupancy import occupancy
 from ascend_jax.rounding import EXACT
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.workload.attention import Attention
 from ascend_jax.workload.problem import Problem, problem
+from tiling_search.programs import Output, compiled
 from tiling_search.space import BLOCK_FIELDS, DEPTH_FIELDS, L0_DEPTH, depth_rows
 
 CHUNK = 2048
@@ -70,20 +71,34 @@ class Evaluator:
 
     @classmethod
     @_in_float64
-    def build(cls, spec: NpuSpec, work: Attention, kernel: Kernel, overlap: Overlap) -> "Evaluator":
-        """Trace the computations, then compile them side by side (XLA leaves Python's lock)."""
+    def build(cls, spec: NpuSpec, work: Attention, kernel: Kernel, overlap: Overlap, folder: Path | None = None) -> "Evaluator":
+        """Compile the four computations, or load them from ``folder`` if they are there."""
         numbers, given = as_arrays(spec), problem(work)
         blocks, depths = _columns(np.ones((CHUNK, len(BLOCK_FIELDS)))), _columns(depth_rows())
-        first = prepare_blocks.trace(numbers, given, blocks, kernel, overlap)
-        ready = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), first.out_info)
-        few = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((REPORTS, *leaf.shape[1:]), leaf.dtype), ready)
-        second = score_depths.trace(numbers, given, ready, blocks, depths, kernel)
-        third = report_tilings.trace(numbers, given, few, _batch([]), kernel)
-        fit = fit_depths.trace(numbers, given, blocks, depths, kernel)
-        lowered = [traced.lower() for traced in (fit, first, second, third)]
-        with ThreadPoolExecutor() as pool:
-            compiled = list(pool.map(lambda one: one.compile(compiler_options=quick_options()), lowered))
-        return cls(numbers, given, *compiled)
+        tilings = _batch([])
+
+        def trace() -> list[Any]:
+            first = prepare_blocks.trace(numbers, given, blocks, kernel, overlap)
+            ready = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), first.out_info)
+            few = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((REPORTS, *leaf.shape[1:]), leaf.dtype), ready)
+            return [
+                first,
+                fit_depths.trace(numbers, given, blocks, depths, kernel),
+                score_depths.trace(numbers, given, ready, blocks, depths, kernel),
+                report_tilings.trace(numbers, given, few, tilings, kernel),
+            ]
+
+        inputs = [
+            (numbers, given, blocks),
+            (numbers, given, blocks, depths),
+            (numbers, given, Output(0), blocks, depths),
+            (numbers, given, Output(0), tilings),
+        ]
+        shapes = [np.shape(leaf) for leaf in jax.tree.leaves((numbers, given, blocks, depths, tilings))]
+        named = kernel is KERNELS.get(kernel.name) and overlap is OVERLAPS.get(overlap.name)
+        key = f"{kernel.name}|{overlap.name}|{shapes}|{jax.tree.structure(inputs)}"
+        prepare, fit, score, report = compiled(folder if named else None, key, inputs, trace)
+        return cls(numbers, given, fit, prepare, score, report)
 
     @_in_float64
     def verdicts(self, blocks: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +44,7 @@ def tune(
     overlap: str | Overlap = PIPELINED,
     top: int = 10,
     progress: Callable[[int, int], None] | None = None,
+    programs: Path | None = None,
 ) -> TuningResult:
     """Evaluate every tiling of ``work`` on ``spec`` and return the best, exactly.
 
@@ -56,6 +58,7 @@ def tune(
       kernel, overlap: as in :func:`ascend_jax.evaluate`.
       top: how many of the fastest blocks to return, each with its best depths.
       progress: called with the candidates done and the total after every chunk.
+      programs: a folder to keep compiled programs in, so that the next process need not trace and compile.
 
     Raises:
       ValueError: no such kernel or overlap, a path that the chip lacks, or ``top`` below 1.
@@ -70,7 +73,7 @@ def tune(
         raise ValueError(f"top={top} must be at least 1")
     kernel, overlap = chosen(spec, kernel, overlap)
     space = build_space(spec, work, kernel)
-    evaluator = Evaluator.build(spec, work, kernel, overlap)
+    evaluator = Evaluator.build(spec, work, kernel, overlap, programs)
     started = time.perf_counter()
     found, evaluated = _search(evaluator, space, top, progress)
     search_s = time.perf_counter() - started

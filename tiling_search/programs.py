@@ -1,0 +1,103 @@
+"""Compiled programs on disk: a second run skips tracing as well as compiling. A miss of any kind only costs time.
+
+jax's own compilation cache keys a program by its lowered text, so it has to trace and lower first, which takes longer than
+the search. Here the key is what the text follows from: the packages' source, jax, the static parts of the inputs.
+"""
+
+import os
+import pickle
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from jax.experimental.serialize_executable import deserialize_and_load, serialize
+
+from ascend_jax._compile import quick_options
+
+Program = Callable[..., Any]
+
+
+class Stored(NamedTuple):
+    """One program as it lies on disk: its machine code, and its output with every leaf replaced by 0."""
+
+    code: bytes
+    output: Any
+
+
+def compiled(
+    folder: Path | None, key: str, inputs: Sequence[tuple[Any, ...]], trace: Callable[[], Sequence[Any]]
+) -> list[Program]:
+    """The programs of ``key`` from ``folder``, or else traced by ``trace``, compiled side by side, and stored there.
+
+    Args:
+      folder: where programs are kept; None keeps none.
+      key: everything that the programs depend on besides the packages' source and jax.
+      inputs: the arguments of each program without static ones, or stand-ins of the same structure; an :class:`Output`
+        stands for the output of another program.
+      trace: traces all programs (``jax.stages.Traced``).
+    """
+    path = folder / f"{sha256('|'.join((key, _source(), *_versions())).encode()).hexdigest()[:32]}.programs" if folder else None
+    if path and (loaded := _load(path, inputs)):
+        return loaded
+    lowered = [(one, one.lower()) for one in trace()]
+    with ThreadPoolExecutor() as pool:  # XLA leaves Python's lock while it compiles
+        programs = list(pool.map(lambda pair: pair[1].compile(compiler_options=quick_options()), lowered))
+    if path:
+        _store(path, [jax.tree.map(lambda _: 0, one.out_info) for one, _ in lowered], programs)
+    return programs
+
+
+def _load(path: Path, inputs: Sequence[tuple[Any, ...]]) -> list[Program] | None:
+    try:
+        stored: list[Stored] = pickle.loads(path.read_bytes())
+        structures = [jax.tree.structure((_filled(args, stored), {})) for args in inputs]
+        return [
+            deserialize_and_load(one.code, structure, jax.tree.structure(one.output))
+            for one, structure in zip(stored, structures, strict=True)
+        ]
+    except Exception:  # absent, cut short, from another build: compile anew
+        return None
+
+
+def _filled(args: tuple[Any, ...], stored: Sequence[Stored]) -> tuple[Any, ...]:
+    """``args`` with each ``Output`` replaced by the output of the program that it names."""
+    return tuple(stored[arg.program].output if isinstance(arg, Output) else arg for arg in args)
+
+
+class Output(NamedTuple):
+    """Stands for the output of program number ``program`` among another program's inputs."""
+
+    program: int
+
+
+def _store(path: Path, outputs: Sequence[Any], programs: Sequence[Any]) -> None:
+    try:
+        stored = [Stored(serialize(program)[0], output) for program, output in zip(programs, outputs, strict=True)]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(pickle.dumps(stored))
+        os.replace(file.name, path)
+    except Exception:  # a program that cannot be serialised, a full disk: the search goes on without
+        return
+
+
+@cache
+def _source() -> str:
+    """Fingerprint of the packages' source."""
+    digest = sha256()
+    for package in ("ascend_jax", "tiling_search"):
+        for path in sorted(Path(str(files(package))).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _versions() -> tuple[str, ...]:
+    flags = (os.environ.get(name, "") for name in ("XLA_FLAGS", "JAX_PLATFORMS"))
+    return version("jax"), version("jaxlib"), jax.default_backend(), *flags
