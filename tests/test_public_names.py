@@ -38,7 +38,7 @@ def test_no_other_name_is_there(package: ModuleType) -> None:
         _ = package.nothing
 
 
-@pytest.mark.parametrize("first", ["import tiling_search.tune", "from tiling_search.tune import tune", "pass"])
+@pytest.mark.parametrize("first", ["import tiling_search.tuner", "from tiling_search.tuner import tune", "pass"])
 def test_the_function_tune_is_not_hidden_by_its_module(first: str) -> None:
     script = f"{first}\nfor _ in range(2):\n    from tiling_search import tune\n    assert callable(tune)\n"
     subprocess.run([sys.executable, "-c", script], check=True)

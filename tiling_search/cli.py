@@ -73,19 +73,21 @@ def tune(*, preset: str | None, chip: str, kernel: str, overlap: str, target: st
     The workload is a PRESET (tiling-search workloads lists them), or --q-heads, --q-len, --head-dim and further flags.
     With both, each flag replaces that one field of the preset and no other: --q-len leaves kv-len as it is.
     """
-    _use_compile_cache()
+    from tiling_search.compile_cache import usable_folder
+
+    folder = usable_folder()
     from ascend_jax import kernel_for, load_chip
     from tiling_search.asked import workload_from
     from tiling_search.jsonout import tuning_dict
     from tiling_search.progress import SearchProgress
-    from tiling_search.tune import tune
+    from tiling_search.tuner import tune
 
     with _usage_errors():
         spec = load_chip(chip)
         name, work = workload_from(preset, flags)
         kernel_for(spec, kernel)
     with SearchProgress() as progress:
-        result = tune(spec, work, name=name, kernel=kernel, overlap=overlap, top=top, progress=progress)
+        result = tune(spec, work, name=name, kernel=kernel, overlap=overlap, top=top, progress=progress, programs=folder)
     data = tuning_dict(result)
     _deliver(data, target, "show_tuning")
     if result.best is None:
@@ -104,7 +106,9 @@ def evaluate(
     The workload is a PRESET (tiling-search workloads lists them), or --q-heads, --q-len, --head-dim and further flags.
     With both, each flag replaces that one field of the preset and no other: --q-len leaves kv-len as it is.
     """
-    _use_compile_cache()
+    from tiling_search.compile_cache import use_compile_cache
+
+    use_compile_cache()
     import jax
 
     from ascend_jax import evaluate, kernel_for, load_chip
@@ -122,12 +126,6 @@ def evaluate(
     _deliver(data, target, "show_evaluation")
     if data["verdict"] != "FITS":
         _end_unfit(data["message"], target)
-
-
-def _use_compile_cache() -> None:
-    from tiling_search.compile_cache import use_compile_cache
-
-    use_compile_cache()
 
 
 @contextmanager

@@ -12,16 +12,37 @@ DIRECTORY_VARIABLE = "TILING_SEARCH_CACHE_DIR"
 OPT_OUT_VARIABLE = "TILING_SEARCH_DISABLE_CACHE"
 
 
-def use_compile_cache() -> Path | None:
-    """Point jax at a folder of the user's cache; call it before jax is imported.
+# XLA logs an error for every program that it loads on this very machine: openxla/xla#44565.
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 
-    ``TILING_SEARCH_CACHE_DIR`` names another folder, ``TILING_SEARCH_DISABLE_CACHE=1`` leaves jax alone, and jax's own
-    variables win over both.
+
+def use_compile_cache() -> Path | None:
+    """Point jax at :func:`usable_folder`; call it before jax is imported. jax's own variables win.
 
     Returns:
-      The folder, or None where there is none to use: opted out, jax already imported, or the folder cannot be written.
+      The folder, or None where there is none to use or jax is already imported.
     """
-    if os.environ.get(OPT_OUT_VARIABLE, "0") not in ("", "0") or "jax" in sys.modules:
+    folder = None if "jax" in sys.modules else usable_folder()
+    if folder:
+        jax_cache = {
+            "JAX_COMPILATION_CACHE_DIR": str(folder),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        }
+        for variable, value in jax_cache.items():
+            os.environ.setdefault(variable, value)
+    return folder
+
+
+def usable_folder() -> Path | None:
+    """A folder of the user's cache for compiled programs, made if it is not there; call it before jax is imported.
+
+    ``TILING_SEARCH_CACHE_DIR`` names another folder, ``TILING_SEARCH_DISABLE_CACHE=1`` leaves it alone.
+
+    Returns:
+      The folder, or None where there is none to use: opted out, or the folder cannot be written.
+    """
+    if os.environ.get(OPT_OUT_VARIABLE, "0") not in ("", "0"):
         return None
     try:
         folder = cache_folder()
@@ -30,14 +51,7 @@ def use_compile_cache() -> Path | None:
         return None
     if not os.access(folder, os.W_OK):
         return None
-    defaults = {
-        "JAX_COMPILATION_CACHE_DIR": str(folder),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-        # XLA logs an error for every program that it loads on this very machine: openxla/xla#44565.
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-    }
-    for variable, value in defaults.items():
+    for variable, value in QUIET.items():
         os.environ.setdefault(variable, value)
     return folder
 

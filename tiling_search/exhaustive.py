@@ -64,6 +64,7 @@ class Evaluator:
 
     spec: NpuSpec
     given: Problem
+    depths: np.ndarray
     fit: Callable[..., Array]
     prepare: Callable[..., Prepared]
     score: Callable[..., tuple[Array, Array, Array]]
@@ -74,43 +75,42 @@ class Evaluator:
     def build(cls, spec: NpuSpec, work: Attention, kernel: Kernel, overlap: Overlap, folder: Path | None = None) -> "Evaluator":
         """Compile the four computations, or load them from ``folder`` if they are there."""
         numbers, given = as_arrays(spec), problem(work)
-        blocks, depths = _columns(np.ones((CHUNK, len(BLOCK_FIELDS)))), _columns(depth_rows())
+        rows = depth_rows(kernel)
+        blocks, depths = _columns(np.ones((CHUNK, len(BLOCK_FIELDS)))), _columns(rows)
         tilings = _batch([])
 
-        def trace() -> list[Any]:
+        def trace() -> Iterator[Any]:
             first = prepare_blocks.trace(numbers, given, blocks, kernel, overlap)
             ready = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), first.out_info)
             few = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((REPORTS, *leaf.shape[1:]), leaf.dtype), ready)
-            return [
-                first,
-                fit_depths.trace(numbers, given, blocks, depths, kernel),
-                score_depths.trace(numbers, given, ready, blocks, depths, kernel),
-                report_tilings.trace(numbers, given, few, tilings, kernel),
-            ]
+            yield first
+            yield report_tilings.trace(numbers, given, few, tilings, kernel)
+            yield score_depths.trace(numbers, given, ready, blocks, depths, kernel)
+            yield fit_depths.trace(numbers, given, blocks, depths, kernel)
 
         inputs = [
             (numbers, given, blocks),
-            (numbers, given, blocks, depths),
-            (numbers, given, Output(0), blocks, depths),
             (numbers, given, Output(0), tilings),
+            (numbers, given, Output(0), blocks, depths),
+            (numbers, given, blocks, depths),
         ]
         shapes = [np.shape(leaf) for leaf in jax.tree.leaves((numbers, given, blocks, depths, tilings))]
         named = kernel is KERNELS.get(kernel.name) and overlap is OVERLAPS.get(overlap.name)
         key = f"{kernel.name}|{overlap.name}|{shapes}|{jax.tree.structure(inputs)}"
-        prepare, fit, score, report = compiled(folder if named else None, key, inputs, trace)
-        return cls(numbers, given, fit, prepare, score, report)
+        prepare, report, score, fit = compiled(folder if named else None, key, inputs, trace)
+        return cls(numbers, given, rows, fit, prepare, score, report)
 
     @_in_float64
     def verdicts(self, blocks: np.ndarray) -> np.ndarray:
         """Verdicts by occupancy alone of all depths on ``blocks`` (1 to ``CHUNK`` of them), int8 ``[N, F]``."""
         columns = _columns(_filled(blocks))
-        return np.asarray(self.fit(self.spec, self.given, columns, _columns(depth_rows())))[: len(blocks)]
+        return np.asarray(self.fit(self.spec, self.given, columns, _columns(self.depths)))[: len(blocks)]
 
     @_in_float64
     def scores(self, blocks: np.ndarray) -> Scores:
         """Scores of all depths on ``blocks`` (rows of ``BLOCK_FIELDS``, 1 to ``CHUNK`` of them)."""
         columns, prepared = self._prepare(blocks)
-        out = self.score(self.spec, self.given, prepared, columns, _columns(depth_rows()))
+        out = self.score(self.spec, self.given, prepared, columns, _columns(self.depths))
         return Scores(*(np.asarray(part)[: len(blocks)] for part in out))
 
     @_in_float64

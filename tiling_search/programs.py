@@ -7,7 +7,7 @@ the search. Here the key is what the text follows from: the packages' source, ja
 import os
 import pickle
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from hashlib import sha256
@@ -32,25 +32,29 @@ class Stored(NamedTuple):
 
 
 def compiled(
-    folder: Path | None, key: str, inputs: Sequence[tuple[Any, ...]], trace: Callable[[], Sequence[Any]]
+    folder: Path | None, key: str, inputs: Sequence[tuple[Any, ...]], trace: Callable[[], Iterable[Any]]
 ) -> list[Program]:
-    """The programs of ``key`` from ``folder``, or else traced by ``trace``, compiled side by side, and stored there.
+    """The programs of ``key`` from ``folder``, or else traced and compiled side by side, and stored there.
 
     Args:
       folder: where programs are kept; None keeps none.
       key: everything that the programs depend on besides the packages' source and jax.
       inputs: the arguments of each program without static ones, or stand-ins of the same structure; an :class:`Output`
         stands for the output of another program.
-      trace: traces all programs (``jax.stages.Traced``).
+      trace: yields each program traced (``jax.stages.Traced``), the slowest to compile first.
     """
     path = folder / f"{sha256('|'.join((key, _source(), *_versions())).encode()).hexdigest()[:32]}.programs" if folder else None
     if path and (loaded := _load(path, inputs)):
         return loaded
-    lowered = [(one, one.lower()) for one in trace()]
-    with ThreadPoolExecutor() as pool:  # XLA leaves Python's lock while it compiles
-        programs = list(pool.map(lambda pair: pair[1].compile(compiler_options=quick_options()), lowered))
-    if path:
-        _store(path, [jax.tree.map(lambda _: 0, one.out_info) for one, _ in lowered], programs)
+    options, traced, pending = quick_options(), [], []
+    with ThreadPoolExecutor() as pool:  # XLA leaves Python's lock while it compiles: the next one is traced meanwhile
+        for one in trace():
+            traced.append(one)
+            pending.append(pool.submit(one.lower().compile, options))
+    programs = [future.result() for future in pending]
+    # What jax itself loaded from its cache does not survive being stored again (it lacks functions when loaded).
+    if path and not jax.config.jax_compilation_cache_dir:
+        _store(path, [jax.tree.map(lambda _: 0, one.out_info) for one in traced], programs)
     return programs
 
 

@@ -44,7 +44,8 @@ class TuningResult:
       evaluated: candidates looked at one by one; the others overflow UB with the fewest slots.
       exact: whether every candidate was evaluated or cannot fit, so that no better one is in the space.
       search_s: seconds spent evaluating.
-      nearest: when nothing fits, the candidate that comes closest, for its message.
+      nearest: when nothing fits, the smallest candidate, which comes closest.
+      would_fit: when nothing fits, the nearest workload that would, as words.
       provenance: versions, seed, model.
     """
 
@@ -62,6 +63,7 @@ class TuningResult:
     exact: bool
     search_s: float
     nearest: Candidate | None
+    would_fit: str
     provenance: Mapping[str, Any]
 
     @property

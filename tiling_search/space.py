@@ -39,16 +39,18 @@ class Space:
     Attributes:
       block_q, block_kv: multiples of 16 up to the lengths (of a group's packed rows).
       others: the remaining block fields (``vector_rows``, ``ub_depth``, ``kv_split``), one row a choice.
+      depths: every choice of ``DEPTH_FIELDS``, fewest slots first, ``[F, 5]``.
     """
 
     block_q: np.ndarray
     block_kv: np.ndarray
     others: np.ndarray
+    depths: np.ndarray
 
     @property
     def size(self) -> int:
         """All candidates, those too large to list included."""
-        return len(self.block_q) * len(self.block_kv) * len(self.others) * len(depth_rows())
+        return len(self.block_q) * len(self.block_kv) * len(self.others) * len(self.depths)
 
     def blocks(self, most_q: int, most_kv: int) -> np.ndarray:
         """Rows of ``BLOCK_FIELDS`` with blocks up to ``most_q`` and ``most_kv``, ``[N, 5]``."""
@@ -66,9 +68,10 @@ class Space:
         return np.concatenate(rows)
 
 
-def depth_rows() -> np.ndarray:
-    """Every choice of ``DEPTH_FIELDS``, fewest slots first, ``[F, 5]``."""
-    return np.array(list(product(*(DEPTHS[name] for name in DEPTH_FIELDS))), np.float64)
+def depth_rows(kernel: Kernel) -> np.ndarray:
+    """Every choice of ``DEPTH_FIELDS``, fewest slots first, ``[F, 5]``; one slot where it makes no difference to ``kernel``."""
+    choices = ((1,) if name in kernel.ignores else DEPTHS[name] for name in DEPTH_FIELDS)
+    return np.array(list(product(*choices)), np.float64)
 
 
 def build_space(spec: NpuSpec, work: Attention, kernel: Kernel) -> Space:
@@ -76,11 +79,13 @@ def build_space(spec: NpuSpec, work: Attention, kernel: Kernel) -> Space:
     lengths = sequences(work)
     group = int(work.q_heads) // int(work.kv_heads)
     q_len, kv_len = (max(int(np.max(length)), 1) for length in (lengths.q_len, lengths.kv_len))
-    rows = (8, 16, 32, 64) if kernel.name == "separated" else (STEP,)
+    rows = (STEP,) if "vector_rows" in kernel.ignores else (8, 16, 32, 64)
+    slots = (1,) if "ub_depth" in kernel.ignores else (1, 2)
     return Space(
         block_q=np.arange(STEP, _round_up(q_len * group) + 1, STEP),
         block_kv=np.arange(STEP, _round_up(kv_len) + 1, STEP),
-        others=np.array(list(product(rows, (1, 2), _splits(spec, work)))),
+        others=np.array(list(product(rows, slots, _splits(spec, work)))),
+        depths=depth_rows(kernel),
     )
 
 

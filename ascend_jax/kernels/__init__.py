@@ -15,17 +15,20 @@ def kernel_for(spec: NpuSpec, name: str = "auto") -> Kernel:
     """The kernel called ``name``, or with ``auto`` the one that the chip's architecture is built for.
 
     Raises:
-      ValueError: no such kernel, or the chip lacks a path that it needs.
+      ValueError: no such kernel, one for another architecture, or the chip lacks a path that it needs.
     """
     if name == "auto":
         name = spec.architecture
     if name not in KERNELS:
         raise ValueError(f"kernel {name!r} must be auto or one of {', '.join(KERNELS)}")
     kernel = KERNELS[name]
+    chip = spec.name or spec.architecture
+    other = f"use auto ({spec.architecture}) or ub_resident"
+    if spec.architecture not in kernel.runs_on:
+        raise ValueError(
+            f"kernel {name!r} runs on {' or '.join(kernel.runs_on)} cores; those of {chip} are {spec.architecture}: {other}"
+        )
     if missing := [path for path in kernel.needs if getattr(spec, path) is None]:
         paths = ", ".join(path.removesuffix("_bytes_per_s") for path in missing)
-        raise ValueError(
-            f"kernel {name!r} needs the path {paths}, which {spec.name or spec.architecture} lacks: use --kernel auto"
-            f" ({spec.architecture}) or ub_resident"
-        )
+        raise ValueError(f"kernel {name!r} needs the path {paths}, which {chip} lacks: {other}")
     return kernel

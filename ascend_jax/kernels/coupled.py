@@ -54,6 +54,8 @@ class Coupled:
 
     name: str = "coupled"
     graph: Graph = GRAPH
+    runs_on: tuple[str, ...] = ("coupled",)
+    ignores: tuple[str, ...] = ("vector_rows", "score_depth", "out_depth")
     needs: tuple[str, ...] = ("l0c_to_ub_bytes_per_s", "ub_to_l1_bytes_per_s")
 
     def buffers(self, spec: NpuSpec, work: Attention, tiling: Tiling, rounding: Rounding) -> dict[str, Buffer]:

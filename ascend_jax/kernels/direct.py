@@ -59,6 +59,8 @@ class Direct:
 
     name: str = "direct"
     graph: Graph = GRAPH
+    runs_on: tuple[str, ...] = ("direct",)
+    ignores: tuple[str, ...] = ("vector_rows",)
     needs: tuple[str, ...] = ("l0c_to_ub_bytes_per_s", "ub_to_l1_bytes_per_s")
 
     def buffers(self, spec: NpuSpec, work: Attention, tiling: Tiling, rounding: Rounding) -> dict[str, Buffer]:

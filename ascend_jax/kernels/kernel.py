@@ -149,6 +149,16 @@ class Kernel(Protocol):
         ...
 
     @property
+    def runs_on(self) -> tuple[str, ...]:
+        """Architectures whose cores can work this way."""
+        ...
+
+    @property
+    def ignores(self) -> tuple[str, ...]:
+        """Fields of ``Tiling`` that make no difference to it."""
+        ...
+
+    @property
     def needs(self) -> tuple[str, ...]:
         """Fields of ``NpuSpec`` (paths) without which it cannot run."""
         ...

@@ -64,6 +64,8 @@ class Separated:
 
     name: str = "separated"
     graph: Graph = GRAPH
+    runs_on: tuple[str, ...] = ("separated", "direct")
+    ignores: tuple[str, ...] = ()
     needs: tuple[str, ...] = ("l0c_to_gm_bytes_per_s",)
 
     def buffers(self, spec: NpuSpec, work: Attention, tiling: Tiling, rounding: Rounding) -> dict[str, Buffer]:

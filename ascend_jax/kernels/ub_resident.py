@@ -60,6 +60,8 @@ class UbResident:
 
     name: str = "ub_resident"
     graph: Graph = GRAPH
+    runs_on: tuple[str, ...] = ("coupled", "separated", "direct")
+    ignores: tuple[str, ...] = ("vector_rows", "ub_depth", "prob_depth", "out_depth")
     needs: tuple[str, ...] = ()
 
     def buffers(self, spec: NpuSpec, work: Attention, tiling: Tiling, rounding: Rounding) -> dict[str, Buffer]:

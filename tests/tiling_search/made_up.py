@@ -65,6 +65,7 @@ def make_result(*found: Candidate, nearest: Candidate | None = None, **changes: 
         "exact": True,
         "search_s": 0.5,
         "nearest": nearest,
+        "would_fit": "head_dim 2032 would fit",
         "provenance": {"versions": {"jax": "0"}, "seed": None, "model": "made up"},
     }
     return TuningResult(**(values | changes))

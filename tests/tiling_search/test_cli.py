@@ -49,7 +49,7 @@ def tuner(monkeypatch: pytest.MonkeyPatch) -> Callable[[Tuner], None]:
     """Put a function in the place of the tuner."""
 
     def replace(function: Tuner) -> None:
-        monkeypatch.setitem(sys.modules, "tiling_search.tune", SimpleNamespace(tune=function))
+        monkeypatch.setitem(sys.modules, "tiling_search.tuner", SimpleNamespace(tune=function))
 
     return replace
 
@@ -171,7 +171,7 @@ def test_a_tiling_without_finite_numbers_is_still_json() -> None:
         ([*EVALUATE, "--json", "no/such/folder.json"], ["no/such"]),
         (["tune", *SMALL, *ON_310P, "--top", "0"], ["--top"]),
         (["tune", *SMALL], ["--chip"]),
-        (["tune", *SMALL, "--chip", "910b3", "--kernel", "coupled"], ["kernel 'coupled'", "Ascend910B3 lacks"]),
+        (["tune", *SMALL, "--chip", "910b3", "--kernel", "coupled"], ["kernel 'coupled'", "Ascend910B3"]),
     ],
 )
 def test_wrong_usage_ends_with_2_and_says_what_is_right(arguments: list[str], words: list[str]) -> None:
@@ -191,7 +191,8 @@ def test_tune_passes_on_what_was_asked(tuner: Callable[[Tuner], None]) -> None:
     [((spec, work), kwargs)] = calls
     assert (spec.name, work) == ("Ascend310P3", load_preset("gpt2-decode-1k"))
     kwargs.pop("progress")(1, 2)
-    assert kwargs == {"name": "gpt2-decode-1k", "kernel": "coupled", "overlap": "serial", "top": 3}
+    kwargs.pop("programs")
+        assert kwargs == {"name": "gpt2-decode-1k", "kernel": "coupled", "overlap": "serial", "top": 3}
 
 
 def test_tune_shows_the_best_and_ends_with_0(tuner: Callable[[Tuner], None]) -> None:

@@ -18,8 +18,9 @@ from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.verdict import Verdict
 from ascend_jax.workload.attention import Attention
 from tiling_search.exhaustive import Evaluator, Scores, chunks
+from tiling_search.nearest import nearest_that_fits
 from tiling_search.result import Candidate, TuningResult
-from tiling_search.space import DEPTHS, STEP, Space, build_space, depth_rows, tiling_of
+from tiling_search.space import STEP, Space, build_space, tiling_of
 
 UB_UNIT = 32
 """UB bytes come in blocks of this size."""
@@ -79,6 +80,7 @@ def tune(
     search_s = time.perf_counter() - started
     winners = _exact(evaluator, _refine(evaluator, found))
     fits = [one for one in winners if one.verdict is Verdict.FITS]
+    nearest = None if fits else _nearest(evaluator, space)
     return TuningResult(
         chip=spec.name or spec.architecture,
         workload=work,
@@ -93,7 +95,8 @@ def tune(
         exact=True,
         evaluated=evaluated,
         search_s=search_s,
-        nearest=None if fits else _nearest(evaluator, space),
+        nearest=nearest,
+        would_fit=nearest_that_fits(spec, work, nearest.tiling, kernel) if nearest else "",
         provenance=_provenance(kernel, overlap),
     )
 
@@ -103,7 +106,7 @@ def _search(evaluator: Evaluator, space: Space, top: int, progress: Callable[[in
 
     Blocks outside of what UB admits at best are not looked at one by one; they count as rejected by UB.
     """
-    depths = len(depth_rows())
+    depths = len(space.depths)
     blocks = _within_ub(evaluator, space)
     outside = space.size - len(blocks) * depths
     found = Found([], {}, Counter({int(Verdict.UB_OVERFLOW): outside}))
@@ -148,8 +151,7 @@ def _merge_front(
     front: dict[int, tuple[float, np.ndarray]], blocks: np.ndarray, scores: Scores
 ) -> dict[int, tuple[float, np.ndarray]]:
     """Staircase of fastest per UB size: a size stays only if no smaller one is as fast."""
-    shape = (len(blocks), len(DEPTHS["kv_depth"]) * len(DEPTHS["prob_depth"]), -1)
-    seconds, units = scores.seconds.reshape(shape).min(axis=1), scores.ub_bytes.reshape(shape)[:, 0] // UB_UNIT
+    seconds, units = _best_per_ub(scores)
     order = np.lexsort((seconds.ravel(), units.ravel()))
     improving = np.minimum.accumulate(seconds.ravel()[order])
     keep = order[np.flatnonzero(np.diff(improving, prepend=np.inf) < 0)]
@@ -162,6 +164,16 @@ def _merge_front(
     return merged
 
 
+def _best_per_ub(scores: Scores) -> tuple[np.ndarray, np.ndarray]:
+    """Of the depths that take the same UB, the fastest: seconds and UB blocks, ``[N, G]``."""
+    _, group = np.unique(scores.ub_bytes[:: max(len(scores.ub_bytes) // 8, 1)], axis=1, return_inverse=True)
+    columns = [np.flatnonzero(group == number) for number in range(group.max() + 1)]
+    if any(np.any(scores.ub_bytes[:, alike] != scores.ub_bytes[:, alike[:1]]) for alike in columns):
+        columns = [np.array([column]) for column in range(scores.ub_bytes.shape[1])]  # alike in the sample only
+    seconds = np.stack([scores.seconds[:, alike].min(axis=1) for alike in columns], axis=1)
+    return seconds, scores.ub_bytes[:, [alike[0] for alike in columns]] // UB_UNIT
+
+
 def _refine(evaluator: Evaluator, found: Found) -> list[Tiling]:
     """The best depths of each block kept: the fastest, of equals the fewest slots; for the front, of each UB size too."""
     rows = np.unique(np.array([entry[1] for entry in (*found.best, *found.front.values())]), axis=0) if found.best else []
@@ -171,7 +183,7 @@ def _refine(evaluator: Evaluator, found: Found) -> list[Tiling]:
         for block, seconds, ub_bytes in zip(chunk, scores.seconds, scores.ub_bytes, strict=True):
             for size in np.unique(ub_bytes[np.isfinite(seconds)]):
                 within = np.where(ub_bytes <= size, seconds, np.inf)
-                tilings.append(tiling_of(block, depth_rows()[int(np.argmin(within))]))
+                tilings.append(tiling_of(block, evaluator.depths[int(np.argmin(within))]))
     return list(dict.fromkeys(tilings))
 
 
@@ -205,8 +217,7 @@ def _pareto(candidates: list[Candidate]) -> list[Candidate]:
 
 def _nearest(evaluator: Evaluator, space: Space) -> Candidate:
     """The smallest tiling of the space: if it does not fit, nothing does."""
-    depth = np.array([values[0] for values in DEPTHS.values()])
-    return _exact(evaluator, [tiling_of(np.array([STEP, STEP, *space.others.min(axis=0)]), depth)])[0]
+    return _exact(evaluator, [tiling_of(np.array([STEP, STEP, *space.others.min(axis=0)]), space.depths[0])])[0]
 
 
 def _provenance(kernel: Kernel, overlap: Overlap) -> dict[str, object]:
