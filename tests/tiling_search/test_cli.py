@@ -192,7 +192,7 @@ def test_tune_passes_on_what_was_asked(tuner: Callable[[Tuner], None]) -> None:
     assert (spec.name, work) == ("Ascend310P3", load_preset("gpt2-decode-1k"))
     kwargs.pop("progress")(1, 2)
     kwargs.pop("programs")
-        assert kwargs == {"name": "gpt2-decode-1k", "kernel": "coupled", "overlap": "serial", "top": 3}
+    assert kwargs == {"name": "gpt2-decode-1k", "kernel": "coupled", "overlap": "serial", "top": 3}
 
 
 def test_tune_shows_the_best_and_ends_with_0(tuner: Callable[[Tuner], None]) -> None:
