@@ -1,7 +1,8 @@
 """Does it fit? Bytes per buffer and memory, slack, verdict. The only module that counts bytes of buffers.
 
-Counts are whole numbers held in floats: exact up to 2^24 in float32 (any on-chip buffer) and 2^53 in float64, and a count
-beyond that still compares as too large. So "262,144 of 262,144 fits" and one byte more does not, in both.
+Counts are whole numbers held in floats: exact up to 2^24 in float32 (any on-chip buffer) and 2^53 in float64, and an on-chip
+count beyond that still compares as too large. So "262,144 of 262,144 fits" and one byte more does not, in both. GM holds
+more than float32 counts: there it is exact in float64 only, and within a part in ten million otherwise.
 """
 
 from dataclasses import dataclass

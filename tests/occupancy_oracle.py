@@ -1,6 +1,7 @@
-"""What lies where, counted buffer by buffer in whole numbers from the description of each dataflow. Imports no code of the model."""
+"""What lies where, counted buffer by buffer in whole numbers from what each dataflow is. Imports no code of the model."""
 
-from typing import NamedTuple
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 FRACTAL = 16
 """Rows and columns of the Cube's unit; head dimensions lie in buffers in whole fractals."""
@@ -60,6 +61,7 @@ class Piece(NamedTuple):
     n_steps: int
 
 
+Question = tuple[Chip, Call, Cut]
 Bytes = dict[str, dict[str, int]]
 
 
@@ -68,6 +70,23 @@ def whole(size: int, unit: int) -> int:
     while size % unit:
         size += 1
     return size
+
+
+def question(spec: Any, work: Any, tiling: Any) -> Question:
+    """A chip, a call and a tiling of the model, made of plain numbers, in the words of this file."""
+    sizes = {memory: int(getattr(spec, f"{memory}_bytes")) for memory in ("ub", "l1", "l0a", "l0b", "l0c", "gm")}
+    chip = Chip(**sizes, cube_cores=int(spec.cube_cores), vector_cores=int(spec.vector_cores_per_cube))
+    q_lens, kv_lens = (length if isinstance(length, tuple) else (length,) for length in (work.q_len, work.kv_len))
+    call = Call(
+        sequences=tuple((work.batch, q_len, kv_len) for q_len, kv_len in zip(q_lens, kv_lens, strict=True)),
+        q_heads=work.q_heads,
+        kv_heads=work.kv_heads,
+        head_dim=work.head_dim,
+        value_dim=work.value_dim,
+        element={"float16": 2, "bfloat16": 2, "float32": 4}[work.dtype],
+        masked=work.mask.kind != "none",
+    )
+    return chip, call, Cut(**asdict(tiling))
 
 
 def bytes_held(dataflow: str, chip: Chip, call: Call, cut: Cut) -> Bytes:
@@ -198,12 +217,18 @@ def l0(chip: Chip, call: Call, cut: Cut) -> Bytes:
 
 
 def piece(chip: Chip, dims: tuple[int, int, int], element: int, depth: int) -> Piece:
-    """Start from the 128 × 128 base block and grow n, then k, a fractal at a time, while all slots fit."""
+    """Start from one fractal and grow m, then n, to 128 at most, then k, a fractal at a time, while all slots fit."""
     deep = 32 // element
     m_all, k_all, n_all = whole(dims[0], FRACTAL), whole(dims[1], deep), whole(dims[2], FRACTAL)
-    m, n, k = min(m_all, 128), FRACTAL, deep
-    while n < min(n_all, 128) and depth * m * (n + FRACTAL) * 4 <= chip.l0c:
+    m, n, k = FRACTAL, FRACTAL, deep
+
+    def fits(m: int, n: int, k: int) -> bool:
+        return depth * element * m * k <= chip.l0a and depth * element * k * n <= chip.l0b and depth * 4 * m * n <= chip.l0c
+
+    while m < min(m_all, 128) and fits(m + FRACTAL, n, k):
+        m += FRACTAL
+    while n < min(n_all, 128) and fits(m, n + FRACTAL, k):
         n += FRACTAL
-    while k < k_all and depth * element * (k + deep) * m <= chip.l0a and depth * element * (k + deep) * n <= chip.l0b:
+    while k < k_all and fits(m, n, k + deep):
         k += deep
     return Piece(m, k, n, len(range(0, m_all, m)), len(range(0, k_all, k)), len(range(0, n_all, n)))

@@ -53,7 +53,7 @@ def compiled(
             pending.append(pool.submit(one.lower().compile, options))
     programs = [future.result() for future in pending]
     # What jax itself loaded from its cache does not survive being stored again (it lacks functions when loaded).
-    if path and not jax.config.jax_compilation_cache_dir:
+    if path and not getattr(jax.config, "jax_compilation_cache_dir", None):
         _store(path, [jax.tree.map(lambda _: 0, one.out_info) for one in traced], programs)
     return programs
 

@@ -1,7 +1,6 @@
 """The part of the model that slots and preload decide: occupancy, verdict, pace, and the seconds of the whole call."""
 
 from dataclasses import replace
-from functools import reduce
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -41,8 +40,7 @@ def finish(spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel, prepar
     buffers = kernel.buffers(spec, work, tiling, rounding)
     held = occupancy_of(spec, work, lengths, tiling, buffers, prepared.slot_bytes)
     slots = {name: buffer.slots for name, buffer in buffers.items()}
-    limits, fewest = pace(kernel.graph, prepared.steady, slots, tiling.preload)
-    period = reduce(jnp.maximum, limits.values())
+    period, limits, fewest = pace(kernel.graph, prepared.steady, slots, tiling.preload)
     fill_s = jnp.max(jnp.maximum(prepared.steady.latency_s - period, 0.0))
     work_s = _core_seconds(spec, prepared, period, rounding) + fill_s + _combine_seconds(spec, given, tiling)
     shapes = prepared.shapes

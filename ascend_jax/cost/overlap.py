@@ -9,9 +9,9 @@ from functools import reduce
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 
+from ascend_jax._largest import largest, largest_ratio
 from ascend_jax._pytree import Leaf
 from ascend_jax.cost.loops import Edge, Loop, Term, Tokens, edges, loops
 from ascend_jax.cost.stages import StageCosts
@@ -57,20 +57,38 @@ class Overlap:
     steady: Callable[[Tile], Steady]
 
 
-def pace(graph: Graph, steady: Steady, slots: Mapping[str, Leaf], preload: Leaf) -> tuple[dict[str, Array], Array]:
-    """Seconds a tile that each limit allows, by name, and the fewest tiles under way in any loop.
+class Pace(NamedTuple):
+    """How tiles follow one another (rank 0 each).
 
-    The period is the largest of the limits. A loop with less than one tile under way never turns: the kernel would wait
-    for itself.
+    Attributes:
+      period_s: seconds from tile to tile; the largest of the limits.
+      limits_s: seconds a tile that each limit allows, by name.
+      fewest: tiles under way in the loop with the fewest. A loop with less than one never turns: the kernel would wait for
+        itself.
     """
+
+    period_s: Array
+    limits_s: dict[str, Array]
+    fewest: Array
+
+
+def pace(graph: Graph, steady: Steady, slots: Mapping[str, Leaf], preload: Leaf) -> Pace:
+    """The pace of tiles that ``slots`` and ``preload`` allow."""
     limits = dict(steady.limits_s)
-    fewest = jnp.ones_like(preload)
-    for tokens, loop_s in zip(loops(graph) if steady.loops_s else (), steady.loops_s, strict=True):
-        held = (steady.held[name] if name in steady.held else slots[name] for name in tokens.slots)
-        under_way = sum(held, tokens.steps + tokens.ahead * preload)
-        fewest = jnp.minimum(fewest, under_way)
-        limits[_loop_name(loops(graph)[tokens][0], tokens)] = loop_s / jnp.maximum(under_way, 1.0)
-    return limits, fewest
+    period, fewest = largest(limits.values()), jnp.ones_like(preload)
+    if not steady.loops_s:
+        return Pace(period, limits, fewest)
+    under_way = [_under_way(tokens, steady, slots, preload) for tokens in loops(graph)]
+    fewest = reduce(jnp.minimum, under_way)
+    turning = [tiles + lax.stop_gradient(jnp.maximum(1 - tiles, 0.0)) for tiles in under_way]
+    for tokens, loop_s, tiles in zip(loops(graph), steady.loops_s, turning, strict=True):
+        limits[_loop_name(loops(graph)[tokens][0], tokens)] = loop_s / tiles
+    return Pace(largest([period, largest_ratio(steady.loops_s, turning)]), limits, fewest)
+
+
+def _under_way(tokens: Tokens, steady: Steady, slots: Mapping[str, Leaf], preload: Leaf) -> Array:
+    held = (steady.held[name] if name in steady.held else slots[name] for name in tokens.slots)
+    return sum(held, tokens.steps + tokens.ahead * preload)
 
 
 def _shared(tile: Tile) -> dict[str, Array]:
@@ -135,18 +153,19 @@ def _chunk_limits(tile: Tile) -> dict[str, Array]:
 
 
 def _around_loops(graph: Graph, times: Mapping[Term, Array], flag_s: Array) -> tuple[Array, ...]:
-    """The longest time around the loops of each group of :func:`loops`: one product of a constant 0/1 matrix."""
-    terms = list(times)
-    groups = list(loops(graph).values())
-    most = max(len(members) for members in groups)
-    matrix = np.zeros((most, len(groups), len(terms) + 1))
-    for column, members in enumerate(groups):
-        for row in range(most):
-            loop = members[min(row, len(members) - 1)]
-            matrix[row, column] = [*(loop.terms.count(term) for term in terms), loop.flags]
-    vector = jnp.stack([*times.values(), flag_s])
-    around = jnp.max(jnp.dot(jnp.asarray(matrix, vector.dtype), vector), axis=0)
-    return tuple(lax.index_in_dim(around, column, keepdims=False) for column in range(len(groups)))
+    """The longest time around the loops of each group of :func:`loops`; loops that begin alike share their sums."""
+    sums: dict[tuple[Term, ...], Array] = {}
+
+    def total(terms: tuple[Term, ...]) -> Array:
+        if terms not in sums:
+            *others, last = terms
+            sums[terms] = total(tuple(others)) + times[last] if others else times[last]
+        return sums[terms]
+
+    def around(loop: Loop) -> Array:
+        return total(loop.terms) + loop.flags * flag_s if loop.flags else total(loop.terms)
+
+    return tuple(largest(map(around, members)) for members in loops(graph).values())
 
 
 def _loop_name(loop: Loop, tokens: Tokens) -> str:
@@ -173,8 +192,8 @@ def _latency(tile: Tile, times: Mapping[Term, Array]) -> Array:
             for edge in waits
             if edge.consumer == name and not edge.steps and not edge.slot
         ]
-        start[name] = reduce(jnp.maximum, arrivals, zero)
-    return before + reduce(jnp.maximum, [start[stage.name] + seconds[stage.name] for stage in graph.tile_stages]) + after
+        start[name] = largest(arrivals) if arrivals else zero
+    return before + largest(start[stage.name] + seconds[stage.name] for stage in graph.tile_stages) + after
 
 
 def _topological(waits: list[Edge]) -> list[str]:

@@ -23,7 +23,8 @@ def kernel_for(spec: NpuSpec, name: str = "auto") -> Kernel:
         raise ValueError(f"kernel {name!r} must be auto or one of {', '.join(KERNELS)}")
     kernel = KERNELS[name]
     chip = spec.name or spec.architecture
-    other = f"use auto ({spec.architecture}) or ub_resident"
+    own = "" if name == spec.architecture else f"auto ({spec.architecture}) or "
+    other = f"use {own}ub_resident"
     if spec.architecture not in kernel.runs_on:
         raise ValueError(
             f"kernel {name!r} runs on {' or '.join(kernel.runs_on)} cores; those of {chip} are {spec.architecture}: {other}"

@@ -33,7 +33,7 @@ class Geometry(NamedTuple):
     partial: Array
     """Share of the computed tiles that the mask cuts through."""
     tasks: Array
-    """Blocks of q rows × heads × sequences × kv splits."""
+    """Blocks of q rows × heads × sequences × the parts that share a block's keys."""
     tiles: Array
     """Computed tiles of all tasks."""
     tiles_per_task: Array
@@ -55,7 +55,8 @@ def geometry(spec: NpuSpec, work: Attention, tiling: Tiling, sequence: Sequences
     packs = rounding.ceil_div(group, jnp.clip(rounding.floor_div(blocks[0], q_len), 1.0, group))
     rows = q_len / row_blocks * (group / packs)
     heads = sequence.count * work.kv_heads * packs
-    split = _split(counts.computed / row_blocks, longest, tiling.kv_split, rounding)
+    row_blocks = jnp.where(sequence.q_len > 0, row_blocks, 0.0)
+    split = _split(counts.computed / jnp.maximum(row_blocks, 1.0), longest, tiling.kv_split, rounding)
     return Geometry(
         rows=rows,
         keys=kv_len / key_blocks,
@@ -63,21 +64,28 @@ def geometry(spec: NpuSpec, work: Attention, tiling: Tiling, sequence: Sequences
         vector_cores=spec.vector_cores_per_cube,
         vector_steps=rounding.ceil(rows / spec.vector_cores_per_cube / tiling.vector_rows),
         partial=counts.partial / jnp.maximum(counts.computed, 1.0),
-        tasks=heads * jnp.where(sequence.q_len > 0, row_blocks, 0.0) * tiling.kv_split,
-        tiles=heads * jnp.where(sequence.q_len > 0, row_blocks, 0.0) * tiling.kv_split * split.average,
-        tiles_per_task=jnp.maximum(split.average, 1.0),
+        tasks=heads * row_blocks * split.parts,
+        tiles=heads * counts.computed,
+        tiles_per_task=split.average,
         longest_tiles=split.longest,
-        longest_tasks=heads * longest_rows * tiling.kv_split,
+        longest_tasks=heads * longest_rows * split.longest_parts,
     )
 
 
 class _Split(NamedTuple):
+    parts: Array
+    """Parts of an average block row that get any tile."""
     average: Array
+    """Tiles of an average part, at least 1."""
     longest: Array
+    """Tiles of the longest part of the longest block row."""
+    longest_parts: Array
+    """How many parts of that row are so long."""
 
 
 def _split(per_row: Array, longest: Array, kv_split: Array, rounding: Rounding) -> _Split:
-    """Tiles of a part of a block row when ``kv_split`` cores share it: whole tiles, so the last part may idle."""
-    whole = kv_split > 1
-    average = jnp.where(whole, rounding.ceil(per_row / kv_split), per_row)
-    return _Split(average, rounding.ceil_div(longest, kv_split))
+    """A block row's tiles dealt to ``kv_split`` cores, whole tiles each: some get one more than others, some may get none."""
+    parts = jnp.clip(kv_split, 1.0, jnp.maximum(per_row, 1.0))
+    most = rounding.ceil_div(longest, kv_split)
+    longest_parts = jnp.maximum(longest - (most - 1) * kv_split, 1.0)
+    return _Split(parts, jnp.maximum(per_row / parts, 1.0), most, longest_parts)

@@ -37,15 +37,19 @@ def l0_steps(
 ) -> L0Steps:
     """Cut ``dims = (m, k, n)`` so that ``l0_depth`` slots of each operand and of the fp32 result fit their buffers.
 
-    m and n take ``CUBE_BASE``, less where the matrix or L0C is smaller; k takes what L0A and L0B leave. No step is
+    m and n take ``CUBE_BASE``, less where the matrix or a buffer is smaller; k takes what L0A and L0B leave. No step is
     smaller than one fractal, so a buffer below one fractal a slot shows in the occupancy.
     """
     depth_k = 32 / element_bytes
     m_all, n_all = rounding.round_up(dims[0], FRACTAL), rounding.round_up(dims[2], FRACTAL)
     k_all = rounding.round_up(dims[1], depth_k)
-    m = jnp.minimum(m_all, CUBE_BASE)
-    n = _fitting(spec.l0c_bytes / l0_depth / (4 * m), jnp.minimum(n_all, CUBE_BASE), FRACTAL, rounding)
-    k_room = jnp.minimum(spec.l0a_bytes / m, spec.l0b_bytes / n) / (l0_depth * element_bytes)
+    left, right, result = (room / l0_depth for room in (spec.l0a_bytes, spec.l0b_bytes, spec.l0c_bytes))
+    least = depth_k * element_bytes
+    m_room = jnp.minimum(left / least, result / (4 * FRACTAL))
+    m = _fitting(m_room, jnp.minimum(m_all, CUBE_BASE), FRACTAL, rounding)
+    n_room = jnp.minimum(right / least, result / (4 * m))
+    n = _fitting(n_room, jnp.minimum(n_all, CUBE_BASE), FRACTAL, rounding)
+    k_room = jnp.minimum(left / m, right / n) / element_bytes
     k = _fitting(k_room, k_all, depth_k, rounding)
     m_steps, n_steps, k_steps = rounding.ceil_div(m_all, m), rounding.ceil_div(n_all, n), rounding.ceil_div(k_all, k)
     return L0Steps(m, k, n, m_steps * n_steps, m_steps, n_steps, k_steps)

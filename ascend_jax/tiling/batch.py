@@ -1,4 +1,4 @@
-"""``batch``: many tilings as one struct of arrays, filled up to a fixed size so that batches of any length share a compilation."""
+"""``batch``: tilings as one struct of arrays, filled up to a fixed size so that batches of any length share a compilation."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -37,8 +37,8 @@ def batch(tilings: Iterable[Tiling], size: int | None = None) -> TilingBatch:
       ValueError: no tiling, a ``size`` too small for them, or a tiling that is itself a batch.
 
     >>> tried = batch([Tiling(block_q=rows, block_kv=128) for rows in (256, 128, 64)])
-    >>> tried.tiling.block_q, tried.valid
-    (array([256., 128.,  64., 256.]), array([ True,  True,  True, False]))
+    >>> tried.tiling.block_q.tolist(), tried.valid.tolist()
+    ([256.0, 128.0, 64.0, 256.0], [True, True, True, False])
     """
     rows = list(tilings)
     if not rows:

@@ -29,8 +29,9 @@ def sequences(work: Attention) -> Sequences:
     before jit: U is a shape, and under jit, where lengths are tracers, every entry stays apart.
 
     >>> ragged = dict(q_heads=8, kv_heads=8, head_dim=64, value_dim=64, layout="TND")
-    >>> sequences(Attention(batch=1, q_len=(512, 128, 512), kv_len=(512, 128, 512), **ragged))
-    Sequences(count=array([1., 2.]), q_len=array([128., 512.]), kv_len=array([128., 512.]))
+    >>> found = sequences(Attention(batch=1, q_len=(512, 128, 512), kv_len=(512, 128, 512), **ragged))
+    >>> found.count.tolist(), found.q_len.tolist(), found.kv_len.tolist()
+    ([1.0, 2.0], [128.0, 512.0], [128.0, 512.0])
     """
     columns: Any = as_arrays((work.batch, work.q_len, work.kv_len))
     if not isinstance(work.q_len, tuple):
