@@ -5,6 +5,7 @@ whose trailing axes are candidates.
 """
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -148,6 +149,25 @@ def _spelled(value: Any) -> Value:
     return np.array([repr(number) for number in numbers.ravel().tolist()], object).reshape(numbers.shape)
 
 
+def _freeing(lines: list[str]) -> list[str]:
+    """``lines`` with each array dropped after its last use, so that NumPy gets memory that is warm and not fresh pages."""
+    last: dict[str, int] = {}
+    group, groups = 0, []
+    for line in lines:
+        group += not line.startswith("     ")  # a loop's body belongs to the line that opens it
+        groups.append(group)
+        last |= dict.fromkeys(re.findall(r"\bv\d+\b", line), group)
+    dead: dict[int, list[str]] = {}
+    for name, at in last.items():
+        dead.setdefault(at, []).append(name)
+    freed: list[str] = []
+    for line, this, following in zip(lines, groups, [*groups[1:], group + 1], strict=True):
+        freed.append(line)
+        if this not in (following, group) and this in dead:
+            freed.append(f"    del {', '.join(dead[this])}")
+    return freed
+
+
 def transcribe(function: Callable[..., Any], *examples: Any, vectorised: bool) -> Callable[..., tuple[Any, ...]]:
     """``function`` of pytrees of rank-0 leaves as a function of their flat leaves, on floats or on NumPy arrays."""
     closed = jax.make_jaxpr(function)(*examples)
@@ -155,7 +175,8 @@ def transcribe(function: Callable[..., Any], *examples: Any, vectorised: bool) -
     inputs = [f"a{number}" for number in range(len(closed.jaxpr.invars))]
     outputs = writer.body(closed, [np.array(name, object) for name in inputs], "    ")
     result = f"    return ({', '.join(output.item() for output in outputs)},)"
-    source = "\n".join([f"def run({', '.join(inputs)}):", *writer.lines, result])
+    lines = [*writer.lines, result]
+    source = "\n".join([f"def run({', '.join(inputs)}):", *(_freeing(lines) if vectorised else lines)])
     scope: dict[str, Any] = {"np": np, **{name: getattr(math, name) for name in ("ceil", "floor", "fmod", "inf", "nan")}}
     exec(compile(source, f"<{'numpy' if vectorised else 'python'} transcript>", "exec"), scope)
     return scope["run"]
