@@ -96,7 +96,7 @@ class Evaluator:
         ]
         shapes = [np.shape(leaf) for leaf in jax.tree.leaves((numbers, given, blocks, depths, tilings))]
         named = kernel is KERNELS.get(kernel.name) and overlap is OVERLAPS.get(overlap.name)
-        key = f"{kernel.name}|{overlap.name}|{shapes}|{jax.tree.structure(inputs)}"
+        key = f"{kernel!r}|{overlap!r}|{shapes}|{jax.tree.structure(inputs)}"
         prepare, report, score, fit = compiled(folder if named else None, key, inputs, trace)
         return cls(numbers, given, rows, fit, prepare, score, report)
 

@@ -34,7 +34,7 @@ class Stored(NamedTuple):
 def compiled(
     folder: Path | None, key: str, inputs: Sequence[tuple[Any, ...]], trace: Callable[[], Iterable[Any]]
 ) -> list[Program]:
-    """The programs of ``key`` from ``folder``, or else traced and compiled side by side, and stored there.
+    """The programs of ``key``: of this process, from ``folder``, or else traced and compiled side by side, and stored there.
 
     Args:
       folder: where programs are kept; None keeps none.
@@ -43,6 +43,18 @@ def compiled(
         stands for the output of another program.
       trace: yields each program traced (``jax.stages.Traced``), the slowest to compile first.
     """
+    if key not in _COMPILED:
+        _COMPILED[key] = _from_disk_or_new(folder, key, inputs, trace)
+    return _COMPILED[key]
+
+
+_COMPILED: dict[str, list[Program]] = {}
+"""Programs of this process, by key: many chips and workloads share one compilation."""
+
+
+def _from_disk_or_new(
+    folder: Path | None, key: str, inputs: Sequence[tuple[Any, ...]], trace: Callable[[], Iterable[Any]]
+) -> list[Program]:
     path = folder / f"{sha256('|'.join((key, _source(), *_versions())).encode()).hexdigest()[:32]}.programs" if folder else None
     if path and (loaded := _load(path, inputs)):
         return loaded

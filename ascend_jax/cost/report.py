@@ -100,7 +100,7 @@ def report(spec: NpuSpec, given: Problem, tiling: Tiling, prepared: Prepared, do
 def _bounds(spec: NpuSpec, prepared: Prepared, done: Finished) -> tuple[Array, tuple[str, ...]]:
     """Share of the time that each limit alone would take, and its name."""
     limits, active = done.limits_s, prepared.active
-    tile_s = jnp.stack(list(limits.values())) * (prepared.shapes.tiles / active)
+    tile_s = jnp.stack(list(limits.values())) * jnp.expand_dims(prepared.shapes.tiles / active, 0)
     task_s = jnp.sum(prepared.shapes.tasks) / active * spec.task_s
     spent = [jnp.sum(tile_s.reshape(len(limits), -1), axis=1), jnp.stack([spec.launch_s, task_s])]
     seconds = jnp.maximum(done.seconds, jnp.finfo(task_s.dtype).tiny)
