@@ -33,11 +33,11 @@ def nearest_that_fits(spec: NpuSpec, work: Attention, tiling: Tiling, kernel: Ke
     def fewer(batch: int) -> Attention:
         return replace(work, batch=batch)
 
+    crowded = check(spec, work, tiling, kernel)[0] is Verdict.GM_OVERFLOW
+    if crowded and not isinstance(work.batch, tuple) and (most := _largest(int(work.batch), lambda batch: fits(fewer(batch)))):
+        return f"batch {most} would fit"
     widest = _largest(int(work.head_dim) // STEP, lambda units: fits(narrower(units)))
-    if widest:
-        return f"head_dim {widest * STEP} would fit"
-    most = 0 if isinstance(work.batch, tuple) else _largest(int(work.batch), lambda batch: fits(fewer(batch)))
-    return f"batch {most} would fit" if most else "no smaller head_dim or batch would fit either"
+    return f"head_dim {widest * STEP} would fit" if widest else "no smaller head_dim would fit either"
 
 
 def _largest(most: int, fits: Callable[[int], bool]) -> int:

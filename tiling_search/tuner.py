@@ -87,7 +87,7 @@ def tune(
         workload_name=name,
         kernel=kernel.name,
         overlap=overlap.name,
-        top=tuple(_distinct(fits)[:top]),
+        top=tuple(_distinct(fits, int(spec.vector_cores_per_cube))[:top]),
         pareto=tuple(_pareto(fits)),
         rejected={Verdict(code).name: count for code, count in sorted(found.verdicts.items()) if code and count},
         candidates=space.size,
@@ -197,12 +197,13 @@ def _ub(one: Candidate) -> float:
     return float(one.report.occupancy.used_bytes["UB"])
 
 
-def _distinct(candidates: list[Candidate]) -> list[Candidate]:
-    """The first candidate of each choice of blocks."""
-    seen: dict[tuple[object, ...], Candidate] = {}
+def _distinct(candidates: list[Candidate], vector_cores: int) -> list[Candidate]:
+    """The first candidate of each choice of blocks; ``vector_rows`` beyond a vector core's share of the block are alike."""
+    seen: dict[tuple[int, ...], Candidate] = {}
     for one in candidates:
         t = one.tiling
-        seen.setdefault((t.block_q, t.block_kv, t.vector_rows, t.ub_depth, t.kv_split), one)
+        rows = min(t.vector_rows, -(-t.block_q // vector_cores))
+        seen.setdefault((t.block_q, t.block_kv, rows, t.ub_depth, t.kv_split), one)
     return list(seen.values())
 
 

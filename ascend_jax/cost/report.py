@@ -11,6 +11,7 @@ from ascend_jax.cost.finish import Finished
 from ascend_jax.cost.prepare import Prepared, over
 from ascend_jax.hardware.peak import peak_flops
 from ascend_jax.hardware.spec import NpuSpec
+from ascend_jax.kernels.geometry import Geometry
 from ascend_jax.occupancy import Occupancy
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.workload.blocks import total_counts
@@ -31,7 +32,8 @@ class Report:
       limits: names of ``bounds``.
       cycles: busy cycles of each pipe of one core, on average over the active cores.
       path_bytes: bytes over each path, and over ``gm`` and ``l2``, of the whole chip.
-      blocks_computed, blocks_partial, blocks_skipped: blocks of the score matrix, all heads and sequences.
+      blocks_computed, blocks_partial, blocks_skipped: blocks of the score matrix, all heads and sequences; heads packed into
+        one block share it.
       tasks, active_cores: units of work and the cube cores that have any.
       period_s, latency_s: seconds from tile to tile, and of a lone tile (of the sequence that takes longest).
       occupancy: bytes per memory, and the verdict.
@@ -76,7 +78,7 @@ def report(spec: NpuSpec, given: Problem, tiling: Tiling, prepared: Prepared, do
     work = given.work
     shapes, active = prepared.shapes, prepared.active
     bounds, limits = _bounds(spec, prepared, done)
-    computed, partial, skipped = _block_totals(given, tiling)
+    computed, partial, skipped = _block_totals(given, tiling, shapes)
     return Report(
         seconds=done.seconds,
         launch_s=jnp.where(done.seconds > 0, spec.launch_s, 0.0),
@@ -139,12 +141,10 @@ def _pairs(given: Problem) -> Array:
     return jnp.sum(counts * lengths.count) * work.q_heads
 
 
-def _block_totals(given: Problem, tiling: Tiling) -> tuple[Array, Array, Array]:
-    """Computed, partial and skipped blocks of all heads and sequences."""
-    work, lengths = given
+def _block_totals(given: Problem, tiling: Tiling, shapes: Geometry) -> tuple[Array, Array, Array]:
+    """Computed, partial and skipped blocks of all heads and sequences; heads packed into one block share it."""
     blocks = (tiling.block_q, tiling.block_kv)
-    counts = over(lengths)(lambda s: total_counts(work.mask, s.q_len, s.kv_len, *blocks))(lengths)
-    computed, partial, skipped = (
-        jnp.sum(count * lengths.count) * work.q_heads for count in (counts.computed, counts.partial, counts.skipped)
-    )
+    lengths = given.lengths
+    counts = over(lengths)(lambda s: total_counts(given.work.mask, s.q_len, s.kv_len, *blocks))(lengths)
+    computed, partial, skipped = (jnp.sum(count * shapes.heads) for count in (counts.computed, counts.partial, counts.skipped))
     return computed, partial, skipped

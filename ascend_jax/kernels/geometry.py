@@ -32,6 +32,8 @@ class Geometry(NamedTuple):
     """Steps in which a vector core works through its rows."""
     partial: Array
     """Share of the computed tiles that the mask cuts through."""
+    heads: Array
+    """Query heads, those packed into one block counted once, of all sequences of these lengths."""
     tasks: Array
     """Blocks of q rows × heads × sequences × the parts that share a block's keys."""
     tiles: Array
@@ -64,6 +66,7 @@ def geometry(spec: NpuSpec, work: Attention, tiling: Tiling, sequence: Sequences
         vector_cores=spec.vector_cores_per_cube,
         vector_steps=rounding.ceil(rows / spec.vector_cores_per_cube / tiling.vector_rows),
         partial=counts.partial / jnp.maximum(counts.computed, 1.0),
+        heads=heads,
         tasks=heads * row_blocks * split.parts,
         tiles=heads * counts.computed,
         tiles_per_task=split.average,

@@ -57,7 +57,7 @@ def find_preset(name: str) -> Preset:
         return table[name]
     near = get_close_matches(name, table, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"presets are named like {next(iter(table))}"
-    raise ValueError(f"no preset {name!r}: {hint} (preset_names() lists all {len(table)})")
+    raise ValueError(f"no preset {name!r}: {hint} (`tiling-search workloads` or preset_names() lists all {len(table)})")
 
 
 def _rows(model: str, entry: dict[str, Any]) -> Iterator[Preset]:

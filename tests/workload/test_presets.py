@@ -57,7 +57,7 @@ def test_published_shapes(name: str, shape: tuple) -> None:
     [
         ("llama3-8b-prefil-8k", "no preset 'llama3-8b-prefil-8k': did you mean llama3-8b-prefill-8k"),
         ("gpt2-prefill-8k", "did you mean gpt2-prefill-1k"),
-        ("???", r"presets are named like llama3-8b-prefill-1k \(preset_names\(\) lists all"),
+        ("???", r"presets are named like llama3-8b-prefill-1k \(`tiling-search workloads` or preset_names\(\) lists all"),
     ],
 )
 def test_a_miss_names_what_is_near(name: str, message: str) -> None:
