@@ -10,6 +10,8 @@ from ascend_jax.rounding import Rounding
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.workload.attention import Attention
 
+Q_SLOTS = 2.0
+"""Q of the next task loads beside the Cube, as in the vendor's L1 plans."""
 STATE_COLUMNS = 8
 """float32 columns of a softmax max, sum or correction: one 32-byte block a row."""
 
@@ -22,6 +24,16 @@ def padded(dim: Array, rounding: Rounding) -> Array:
 def masked(work: Attention) -> float:
     """1 where a mask may cut through tiles, so that its tile needs room; else 0."""
     return 0.0 if work.mask.kind == "none" else 1.0
+
+
+def operand_buffers(work: Attention, tiling: Tiling, rounding: Rounding) -> dict[str, Buffer]:
+    """Q, K and V in L1."""
+    e, dim, value = work.element_bytes, padded(work.head_dim, rounding), padded(work.value_dim, rounding)
+    return {
+        "Q": Buffer(memory="L1", rows=tiling.block_q, columns=dim, element_bytes=e, slots=Q_SLOTS),
+        "K": Buffer(memory="L1", rows=tiling.block_kv, columns=dim, element_bytes=e, slots=tiling.kv_depth),
+        "V": Buffer(memory="L1", rows=tiling.block_kv, columns=value, element_bytes=e, slots=tiling.kv_depth),
+    }
 
 
 def state_buffers(rows: Array, tiling: Tiling) -> dict[str, Buffer]:

@@ -9,18 +9,13 @@ from jax import Array
 
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels import parts
-from ascend_jax.kernels.buffers import l0_buffers, masked, padded, state_buffers
+from ascend_jax.kernels.buffers import l0_buffers, masked, operand_buffers, padded, state_buffers
 from ascend_jax.kernels.geometry import Geometry
 from ascend_jax.kernels.kernel import Buffer, Flow, Graph, Matmul, Stage, Transfer, Work
 from ascend_jax.kernels.l0 import L0Steps
 from ascend_jax.rounding import Rounding
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.workload.attention import Attention
-
-Q_SLOTS = 2
-"""Q of the next task loads beside the Cube."""
-SOFTMAX_STARTS, RESCALE_STARTS = 8.0, 2.0
-"""Vector instructions of one softmax and one rescale that start on a drained pipe: each waits for the one before."""
 
 GRAPH = Graph(
     stages=(
@@ -60,12 +55,10 @@ class Coupled:
 
     def buffers(self, spec: NpuSpec, work: Attention, tiling: Tiling, rounding: Rounding) -> dict[str, Buffer]:
         e, bq, bk = work.element_bytes, tiling.block_q, tiling.block_kv
-        dim, value = padded(work.head_dim, rounding), padded(work.value_dim, rounding)
+        value = padded(work.value_dim, rounding)
         half = rounding.ceil_div(bq, spec.vector_cores_per_cube)
         return {
-            "Q": Buffer(memory="L1", rows=bq, columns=dim, element_bytes=e, slots=Q_SLOTS),
-            "K": Buffer(memory="L1", rows=bk, columns=dim, element_bytes=e, slots=tiling.kv_depth),
-            "V": Buffer(memory="L1", rows=bk, columns=value, element_bytes=e, slots=tiling.kv_depth),
+            **operand_buffers(work, tiling, rounding),
             "P": Buffer(memory="L1", rows=bq, columns=bk, element_bytes=e, slots=tiling.prob_depth),
             "O": Buffer(memory="UB", rows=half, columns=value, element_bytes=4),
             "S in UB": Buffer(memory="UB", rows=half, columns=bk, element_bytes=4),
@@ -88,9 +81,9 @@ class Coupled:
             "load_mask": (parts.load_mask(shape),),
             "mm_qk": (Matmul(m=rows, k=dim, n=keys),),
             "mm_pv": (Matmul(m=rows, k=keys, n=value),),
-            "softmax": (move_s, parts.softmax(work, shape, SOFTMAX_STARTS)),
-            "rescale": (move_o, parts.rescale(work, shape, RESCALE_STARTS)),
-            "finalise": (parts.finalise(work, shape, RESCALE_STARTS),),
+            "softmax": (move_s, parts.softmax(work, shape, parts.SOFTMAX_STARTS)),
+            "rescale": (move_o, parts.rescale(work, shape, parts.RESCALE_STARTS)),
+            "finalise": (parts.finalise(work, shape, parts.RESCALE_STARTS),),
             "store_p": (Transfer(path="ub_to_l1", stream="chip", bursts=mine, burst_bytes=keys * e),),
             "store_o": (parts.store_o(work, shape),),
         }

@@ -10,7 +10,7 @@ from jax import Array
 
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels import parts
-from ascend_jax.kernels.buffers import l0_buffers, masked, padded, state_buffers
+from ascend_jax.kernels.buffers import l0_buffers, masked, operand_buffers, padded, state_buffers
 from ascend_jax.kernels.geometry import Geometry
 from ascend_jax.kernels.kernel import Buffer, Flow, Graph, Matmul, Stage, Transfer, Work
 from ascend_jax.kernels.l0 import L0Steps
@@ -18,8 +18,6 @@ from ascend_jax.rounding import Rounding
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.workload.attention import Attention
 
-Q_SLOTS = 2
-"""Q of the next task loads beside the Cube."""
 VECTOR_STARTS = 1.0
 """A softmax or a rescale is one fused vector function: one start and one drain."""
 
@@ -65,12 +63,10 @@ class Direct:
 
     def buffers(self, spec: NpuSpec, work: Attention, tiling: Tiling, rounding: Rounding) -> dict[str, Buffer]:
         e, bq, bk = work.element_bytes, tiling.block_q, tiling.block_kv
-        dim, value = padded(work.head_dim, rounding), padded(work.value_dim, rounding)
+        value = padded(work.value_dim, rounding)
         half = rounding.ceil_div(bq, spec.vector_cores_per_cube)
         return {
-            "Q": Buffer(memory="L1", rows=bq, columns=dim, element_bytes=e, slots=Q_SLOTS),
-            "K": Buffer(memory="L1", rows=bk, columns=dim, element_bytes=e, slots=tiling.kv_depth),
-            "V": Buffer(memory="L1", rows=bk, columns=value, element_bytes=e, slots=tiling.kv_depth),
+            **operand_buffers(work, tiling, rounding),
             "P": Buffer(memory="L1", rows=bq, columns=bk, element_bytes=e, slots=tiling.prob_depth),
             "O": Buffer(memory="UB", rows=half, columns=value, element_bytes=4),
             "S in UB": Buffer(memory="UB", rows=half, columns=bk, element_bytes=4, slots=tiling.score_depth),

@@ -11,6 +11,10 @@ from ascend_jax.kernels.kernel import Path, Stream, Transfer, VectorOps
 from ascend_jax.workload.attention import Attention
 from ascend_jax.workload.layout import contiguous_rows
 
+SOFTMAX_STARTS, RESCALE_STARTS = 8.0, 2.0
+"""Vector instructions of one softmax and of one rescale that start on a drained pipe: each waits for the one before. A fused
+vector function (950) starts once instead."""
+
 
 def load_q(work: Attention, shape: Geometry, path: Path) -> Transfer:
     """Q rows of a task from GM."""

@@ -11,7 +11,7 @@ from jax import Array
 
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels import parts
-from ascend_jax.kernels.buffers import l0_buffers, masked, padded, state_buffers
+from ascend_jax.kernels.buffers import l0_buffers, masked, operand_buffers, padded, state_buffers
 from ascend_jax.kernels.geometry import Geometry
 from ascend_jax.kernels.kernel import Buffer, Flow, Graph, Matmul, Path, Stage, Transfer, Work
 from ascend_jax.kernels.l0 import L0Steps
@@ -19,11 +19,8 @@ from ascend_jax.rounding import Rounding
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.workload.attention import Attention
 
-Q_SLOTS = P_SLOTS = 2
-"""Q of the next task and P of the next tile load beside the Cube, as in the vendor's L1 plans."""
-SOFTMAX_STARTS, RESCALE_STARTS = 8.0, 2.0
-"""Vector instructions of one softmax and one rescale step that start on a drained pipe: each waits for the one before."""
-
+P_SLOTS = 2.0
+"""P of the next tile loads into L1 beside the Cube, as in the vendor's L1 plans."""
 GRAPH = Graph(
     stages=(
         Stage("load_q", "MTE2", per_row=True),
@@ -70,14 +67,12 @@ class Separated:
 
     def buffers(self, spec: NpuSpec, work: Attention, tiling: Tiling, rounding: Rounding) -> dict[str, Buffer]:
         e, bq, bk = work.element_bytes, tiling.block_q, tiling.block_kv
-        dim, value = padded(work.head_dim, rounding), padded(work.value_dim, rounding)
+        value = padded(work.value_dim, rounding)
         half = rounding.ceil_div(bq, spec.vector_cores_per_cube)
         step = jnp.minimum(tiling.vector_rows, half)
         ub = tiling.ub_depth
         return {
-            "Q": Buffer(memory="L1", rows=bq, columns=dim, element_bytes=e, slots=Q_SLOTS),
-            "K": Buffer(memory="L1", rows=bk, columns=dim, element_bytes=e, slots=tiling.kv_depth),
-            "V": Buffer(memory="L1", rows=bk, columns=value, element_bytes=e, slots=tiling.kv_depth),
+            **operand_buffers(work, tiling, rounding),
             "P": Buffer(memory="L1", rows=bq, columns=bk, element_bytes=e, slots=P_SLOTS),
             "O": Buffer(memory="UB", rows=half, columns=value, element_bytes=4),
             "S in UB": Buffer(memory="UB", rows=step, columns=bk, element_bytes=4, slots=ub),
@@ -117,9 +112,9 @@ class Separated:
             "fix_o": (exchange("l0c_to_gm", value, 4),),
             "load_s": (exchange("gm_to_ub", keys, 4), parts.load_mask(shape, steps)),
             "load_o": (exchange("gm_to_ub", value, 4),),
-            "softmax": (parts.softmax(work, shape, SOFTMAX_STARTS * steps),),
-            "rescale": (parts.rescale(work, shape, RESCALE_STARTS * steps),),
-            "finalise": (parts.finalise(work, shape, RESCALE_STARTS),),
+            "softmax": (parts.softmax(work, shape, parts.SOFTMAX_STARTS * steps),),
+            "rescale": (parts.rescale(work, shape, parts.RESCALE_STARTS * steps),),
+            "finalise": (parts.finalise(work, shape, parts.RESCALE_STARTS),),
             "store_p": (exchange("ub_to_gm", keys, e),),
             "store_o": (parts.store_o(work, shape),),
         }

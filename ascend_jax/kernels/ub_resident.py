@@ -22,8 +22,6 @@ from ascend_jax.workload.attention import Attention
 
 ALLOCATOR_ALIGN_BYTES = 128
 """The articles' UB allocator aligns each of its five buffers to this."""
-SOFTMAX_STARTS, RESCALE_STARTS = 8.0, 2.0
-"""Vector instructions of one softmax and one rescale that start on a drained pipe: each waits for the one before."""
 
 GRAPH = Graph(
     stages=(
@@ -89,7 +87,7 @@ class UbResident:
     def work(self, spec: NpuSpec, work: Attention, shape: Geometry) -> dict[str, Work]:
         e, rows, keys, mine = work.element_bytes, shape.rows, shape.keys, shape.vector_rows
         dim, value = work.head_dim, work.value_dim
-        softmax, rescale = parts.softmax(work, shape, SOFTMAX_STARTS), parts.rescale(work, shape, RESCALE_STARTS)
+        softmax, rescale = parts.softmax(work, shape, parts.SOFTMAX_STARTS), parts.rescale(work, shape, parts.RESCALE_STARTS)
         return {
             "load_q": (parts.load_q(work, shape, "gm_to_ub"),),
             "load_k": (parts.load_k(work, shape, "gm_to_ub"),),
@@ -102,7 +100,7 @@ class UbResident:
             "mm_pv": (Matmul(m=rows, k=keys, n=value),),
             "softmax": (*_out_of_l0c(spec, shape, keys * 4), softmax),
             "rescale": (*_out_of_l0c(spec, shape, value * 4), rescale),
-            "finalise": (parts.finalise(work, shape, RESCALE_STARTS),),
+            "finalise": (parts.finalise(work, shape, parts.RESCALE_STARTS),),
             "store_o": (parts.store_o(work, shape),),
         }
 
