@@ -109,6 +109,10 @@ def _verdict(tiling: Tiling, used: dict[str, Array], capacity: dict[str, Array])
         code = jnp.where(used[memory] > capacity[memory], float(OVERFLOWS[memory]), code)
     aligned = (tiling.block_q % BLOCK_ALIGN == 0) & (tiling.block_kv % BLOCK_ALIGN == 0)
     code = jnp.where(aligned, code, float(Verdict.BLOCK_NOT_ALIGNED))
+    return jnp.where(too_small(tiling), float(Verdict.BLOCK_TOO_SMALL), code)
+
+
+def too_small(tiling: Tiling) -> Array:
+    """Whether a block has less than one fractal of rows, or anything no slot at all."""
     slots = (tiling.kv_depth, tiling.score_depth, tiling.prob_depth, tiling.out_depth, tiling.ub_depth, tiling.vector_rows)
-    usable = (tiling.block_q >= BLOCK_ALIGN) & (tiling.block_kv >= BLOCK_ALIGN) & (reduce(jnp.minimum, slots) >= 1)
-    return jnp.where(usable, code, float(Verdict.BLOCK_TOO_SMALL))
+    return (tiling.block_q < BLOCK_ALIGN) | (tiling.block_kv < BLOCK_ALIGN) | (reduce(jnp.minimum, slots) < 1)

@@ -74,5 +74,5 @@ STRAIGHT_THROUGH = Rounding("straight_through", _straight_through)
 """The exact value with the gradient of the smooth one."""
 
 SMOOTH = Rounding("smooth", lambda exact, smooth: smooth)
-"""No rounding at all: differentiable by block sizes, and mostly a little below the exact value."""
+"""No rounding at all: differentiable by block sizes, and a little below the exact value while blocks lie within the lengths."""
 ROUNDINGS = {rounding.name: rounding for rounding in (EXACT, STRAIGHT_THROUGH, SMOOTH)}

@@ -1,6 +1,7 @@
 """``evaluate``: one tiling of one workload on one chip, in closed form. Rank 0, pure; vmap makes batches."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +15,10 @@ from ascend_jax.cost.report import Report, report
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels import kernel_for
 from ascend_jax.kernels.kernel import Kernel
+from ascend_jax.occupancy import too_small
 from ascend_jax.rounding import EXACT, Rounding
 from ascend_jax.tiling.tiling import Tiling
+from ascend_jax.verdict import Verdict
 from ascend_jax.workload.attention import Attention
 from ascend_jax.workload.problem import Problem, problem
 
@@ -88,8 +91,13 @@ def stack_chips(chips: Sequence[NpuSpec]) -> NpuSpec:
 
 def model(spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel, overlap: Overlap, rounding: Rounding) -> Report:
     """The model itself, on float leaves of rank 0; :func:`evaluate` is its front door."""
-    prepared = prepare(spec, given, tiling, kernel, overlap, rounding)
-    return report(spec, given, tiling, prepared, finish(spec, given, tiling, kernel, prepared, rounding))
+    usable = jax.tree.map(lambda field: jnp.maximum(field, 1.0), replace(tiling, preload=tiling.preload + 1))
+    usable = replace(usable, preload=usable.preload - 1)  # 0 is too small for all fields but this one
+    prepared = prepare(spec, given, usable, kernel, overlap, rounding)
+    done = finish(spec, given, usable, kernel, prepared, rounding)
+    verdict = jnp.where(too_small(tiling), float(Verdict.BLOCK_TOO_SMALL), done.occupancy.verdict)
+    done = done._replace(occupancy=replace(done.occupancy, verdict=verdict))
+    return report(spec, given, usable, prepared, done)
 
 
 def model_grid(specs: NpuSpec, given: Problem, tilings: Tiling, kernel: Kernel, overlap: Overlap, rounding: Rounding) -> Report:

@@ -41,11 +41,11 @@ def finish(spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel, prepar
     held = occupancy_of(spec, work, lengths, tiling, buffers, prepared.slot_bytes)
     slots = {name: buffer.slots for name, buffer in buffers.items()}
     period, limits, fewest = pace(kernel.graph, prepared.steady, slots, tiling.preload)
-    fill_s = jnp.max(jnp.maximum(prepared.steady.latency_s - period, 0.0))
-    work_s = _core_seconds(spec, prepared, period, rounding) + fill_s + _combine_seconds(spec, given, tiling)
-    shapes = prepared.shapes
-    launched_s = spec.launch_s + jnp.where(jnp.sum(shapes.tiles) > 0, work_s, 0.0)
-    seconds = jnp.where(jnp.sum(shapes.tasks) > 0, launched_s, 0.0)
+    fill_s = jnp.maximum(prepared.steady.latency_s - period, 0.0)
+    pipelined_s = _core_seconds(spec, prepared, period, fill_s, rounding)
+    serial_s = _core_seconds(spec, prepared, prepared.steady.serial_s, jnp.zeros_like(fill_s), rounding)
+    work_s = jnp.minimum(pipelined_s, serial_s) + _combine_seconds(spec, given, tiling)
+    seconds = jnp.where(jnp.sum(prepared.shapes.tasks) > 0, spec.launch_s + work_s, 0.0)
     stuck = (held.verdict == float(Verdict.FITS)) & jnp.any(fewest < 1)
     verdict = jnp.where(stuck, float(Verdict.PIPELINE_DEADLOCK), held.verdict)
     return Finished(seconds, period, limits, replace(held, verdict=verdict))
@@ -60,12 +60,18 @@ def score(
     return jnp.where(fits, done.seconds, jnp.inf), done.occupancy.verdict, done.occupancy.used_bytes["UB"]
 
 
-def _core_seconds(spec: NpuSpec, prepared: Prepared, period: Array, rounding: Rounding) -> Array:
-    shapes = prepared.shapes
-    total = jnp.sum(shapes.tiles * period + shapes.tasks * spec.task_s)
+def _core_seconds(spec: NpuSpec, prepared: Prepared, period: Array, fill_s: Array, rounding: Rounding) -> Array:
+    """Seconds of the busiest core: its tasks' tiles, the scalar work to begin them, and the time to fill its pipes once.
+
+    A core of an average share fills its pipes as far as it gets any tile at all.
+    """
+    shapes, cores = prepared.shapes, spec.cube_cores
+    share = shapes.tasks * shapes.tiles_per_task / cores
+    fills = jnp.where(shapes.tiles > 0, fill_s, 0.0)
+    total = jnp.sum(share * period + shapes.tasks / cores * spec.task_s) + jnp.max(fills * jnp.minimum(share, 1.0))
     longest = shapes.longest_tiles * period + spec.task_s
-    each = busiest_core(spec.cube_cores, jnp.zeros_like(longest), longest, shapes.longest_tasks, rounding)
-    return jnp.maximum(total / spec.cube_cores, jnp.max(each))
+    each = busiest_core(cores, jnp.zeros_like(longest), longest, shapes.longest_tasks, rounding)
+    return jnp.maximum(total, jnp.max(each + fills))
 
 
 def _combine_seconds(spec: NpuSpec, given: Problem, tiling: Tiling) -> Array:

@@ -28,12 +28,14 @@ class Steady(NamedTuple):
       loops_s: time around the loops of each group of ``loops(graph)``; empty where the model has none.
       held: tiles that the slots of each chunked flow hold.
       latency_s: of a lone tile with its task's load of Q and store of O.
+      serial_s: seconds a tile if nothing overlapped; no schedule takes longer.
     """
 
     limits_s: dict[str, Array]
     loops_s: tuple[Array, ...]
     held: dict[str, Array]
     latency_s: Array
+    serial_s: Array
 
 
 class Tile(NamedTuple):
@@ -100,24 +102,31 @@ def _shared(tile: Tile) -> dict[str, Array]:
     return loads | {"GM and L2": costs.traffic.seconds(tile.spec) + costs.row_traffic.seconds(tile.spec) / tiles}
 
 
-def _serial(tile: Tile) -> Steady:
+def _serial_seconds(tile: Tile) -> tuple[Array, Array]:
+    """All stages of a tile and all flags between them; and all row stages of a task."""
     seconds, graph = tile.costs.seconds, tile.graph
     flags = 2 * sum(flow.handoff for flow in graph.flows) * tile.spec.handoff_s
     tile_s = sum((seconds[stage.name] for stage in graph.tile_stages), flags)
-    row_s = sum((seconds[stage.name] for stage in graph.row_stages), jnp.zeros_like(tile_s))
-    return Steady({"serial execution": tile_s + row_s / tile.per_task}, (), {}, tile_s + row_s)
+    return tile_s, sum((seconds[stage.name] for stage in graph.row_stages), jnp.zeros_like(tile_s))
+
+
+def _serial(tile: Tile) -> Steady:
+    tile_s, row_s = _serial_seconds(tile)
+    serial = tile_s + row_s / tile.per_task
+    return Steady({"serial execution": serial}, (), {}, tile_s + row_s, serial)
 
 
 def _roofline(tile: Tile) -> Steady:
-    limits = _shared(tile)
-    return Steady(limits, (), {}, jnp.zeros_like(tile.per_task))
+    tile_s, row_s = _serial_seconds(tile)
+    return Steady(_shared(tile), (), {}, jnp.zeros_like(tile_s), tile_s + row_s / tile.per_task)
 
 
 def _pipelined(tile: Tile) -> Steady:
     times, held = _edge_times(tile)
     limits = _shared(tile) | _chunk_limits(tile)
     around = _around_loops(tile.graph, times, tile.spec.handoff_s)
-    return Steady(limits, around, held, _latency(tile, times))
+    tile_s, row_s = _serial_seconds(tile)
+    return Steady(limits, around, held, _latency(tile, times), tile_s + row_s / tile.per_task)
 
 
 def _edge_times(tile: Tile) -> tuple[dict[Term, Array], dict[str, Array]]:

@@ -82,7 +82,7 @@ def report(spec: NpuSpec, given: Problem, tiling: Tiling, prepared: Prepared, do
     return Report(
         seconds=done.seconds,
         launch_s=jnp.where(done.seconds > 0, spec.launch_s, 0.0),
-        flops=2 * _pairs(given) * (work.head_dim + work.value_dim),
+        flops=jnp.abs(2 * _pairs(given) * (work.head_dim + work.value_dim)),  # an empty sum may be -0
         peak_flops_per_s=jnp.asarray(peak_flops(spec, work.dtype)),
         bounds=bounds,
         limits=limits,
@@ -101,7 +101,9 @@ def report(spec: NpuSpec, given: Problem, tiling: Tiling, prepared: Prepared, do
 
 def _bounds(spec: NpuSpec, prepared: Prepared, done: Finished) -> tuple[Array, tuple[str, ...]]:
     """Share of the time that each limit alone would take, and its name."""
-    limits, active = done.limits_s, prepared.active
+    # vmap over lengths sorts names; pipes first, so that a pipe and a loop that are as long are told as the pipe.
+    limits = {name: done.limits_s[name] for name in sorted(done.limits_s, key=lambda name: (" of " in name, name))}
+    active = prepared.active
     tile_s = jnp.stack(list(limits.values())) * jnp.expand_dims(prepared.shapes.tiles / active, 0)
     task_s = jnp.sum(prepared.shapes.tasks) / active * spec.task_s
     spent = [jnp.sum(tile_s.reshape(len(limits), -1), axis=1), jnp.stack([spec.launch_s, task_s])]

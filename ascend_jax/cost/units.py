@@ -38,7 +38,7 @@ def matmul_time(spec: NpuSpec, matmul: Matmul, element_bytes: int, l0_depth: Arr
     """Cube: ``6 + c ⌈M/16⌉ ⌈K/(32/bytes)⌉ ⌈N/16⌉`` cycles a step (PTO-ISA cost model). MTE1: bytes over L1→L0A and L1→L0B.
 
     The left operand stays in L0A while the steps go along n, if all of k fits; the right one is loaded for each step of m.
-    With two slots of L0 the loads run beside the Cube but for the first step; with one slot they alternate.
+    With two slots of L0 the loads run beside the Cube, also those of the next tile's first step; with one they alternate.
     """
     steps = l0_steps(spec, (matmul.m, matmul.k, matmul.n), element_bytes, l0_depth, rounding)
     m16, n16 = rounding.ceil_div(matmul.m, FRACTAL), rounding.ceil_div(matmul.n, FRACTAL)
@@ -48,8 +48,7 @@ def matmul_time(spec: NpuSpec, matmul: Matmul, element_bytes: int, l0_depth: Arr
     left = m16 * FRACTAL * k_units * 32 * jnp.where(steps.k_steps > 1, steps.n_steps, 1.0)
     right = k_units * 32 * n16 * FRACTAL * steps.m_steps
     mte1_s = left / spec.l1_to_l0a_bytes_per_s + right / spec.l1_to_l0b_bytes_per_s
-    alone = jnp.where(l0_depth > 1, 1 / steps.steps, 1.0)
-    return MatmulTime(cube_s, mte1_s, jnp.maximum(cube_s, mte1_s) + alone * jnp.minimum(cube_s, mte1_s))
+    return MatmulTime(cube_s, mte1_s, jnp.where(l0_depth > 1, jnp.maximum(cube_s, mte1_s), cube_s + mte1_s))
 
 
 def vector_seconds(spec: NpuSpec, ops: VectorOps) -> Array:

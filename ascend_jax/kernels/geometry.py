@@ -9,8 +9,11 @@ from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.rounding import Rounding
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.workload.attention import Attention
-from ascend_jax.workload.blocks import longest_row, total_counts
+from ascend_jax.workload.blocks import last_column, longest_row, total_counts
 from ascend_jax.workload.sequences import Sequences
+
+NEARLY_NONE = 1e-6
+"""Tiles of a task without any: row stages are spread over the tiles of a task, so there must be some."""
 
 
 class Geometry(NamedTuple):
@@ -23,7 +26,7 @@ class Geometry(NamedTuple):
     rows: Array
     """q rows of a tile, all packed heads together."""
     keys: Array
-    """kv rows of a tile."""
+    """kv rows of a computed tile."""
     vector_rows: Array
     """q rows of a tile on each vector core."""
     vector_cores: Array
@@ -39,7 +42,7 @@ class Geometry(NamedTuple):
     tiles: Array
     """Computed tiles of all tasks."""
     tiles_per_task: Array
-    """Average of ``tiles`` over the tasks; at least 1."""
+    """Average of ``tiles`` over the tasks; below 1 where some see no key, and just above 0 where none does."""
     longest_tiles: Array
     """Computed tiles of the longest task."""
     longest_tasks: Array
@@ -53,6 +56,8 @@ def geometry(spec: NpuSpec, work: Attention, tiling: Tiling, sequence: Sequences
     counts = total_counts(work.mask, sequence.q_len, sequence.kv_len, *blocks, rounding)
     longest, longest_rows = longest_row(work.mask, sequence.q_len, sequence.kv_len, *blocks)
     row_blocks, key_blocks = rounding.ceil_div(q_len, blocks[0]), rounding.ceil_div(kv_len, blocks[1])
+    missing = (key_blocks * blocks[1] - kv_len) * last_column(work.mask, sequence.q_len, sequence.kv_len, *blocks)
+    keys = rounding.count(blocks[1] - missing / jnp.maximum(counts.computed, 1.0), jnp.minimum(blocks[1], kv_len))
     group = work.q_heads / work.kv_heads
     packs = rounding.ceil_div(group, jnp.clip(rounding.floor_div(blocks[0], q_len), 1.0, group))
     rows = q_len / row_blocks * (group / packs)
@@ -61,7 +66,7 @@ def geometry(spec: NpuSpec, work: Attention, tiling: Tiling, sequence: Sequences
     split = _split(counts.computed / jnp.maximum(row_blocks, 1.0), longest, tiling.kv_split, rounding)
     return Geometry(
         rows=rows,
-        keys=kv_len / key_blocks,
+        keys=keys,
         vector_rows=rows / spec.vector_cores_per_cube,
         vector_cores=spec.vector_cores_per_cube,
         vector_steps=rounding.ceil(rows / spec.vector_cores_per_cube / tiling.vector_rows),
@@ -79,7 +84,7 @@ class _Split(NamedTuple):
     parts: Array
     """Parts of an average block row that get any tile."""
     average: Array
-    """Tiles of an average part, at least 1."""
+    """Tiles of an average part."""
     longest: Array
     """Tiles of the longest part of the longest block row."""
     longest_parts: Array
@@ -91,4 +96,4 @@ def _split(per_row: Array, longest: Array, kv_split: Array, rounding: Rounding) 
     parts = jnp.clip(kv_split, 1.0, jnp.maximum(per_row, 1.0))
     most = rounding.ceil_div(longest, kv_split)
     longest_parts = jnp.maximum(longest - (most - 1) * kv_split, 1.0)
-    return _Split(parts, jnp.maximum(per_row / parts, 1.0), most, longest_parts)
+    return _Split(parts, jnp.maximum(per_row / parts, NEARLY_NONE), most, longest_parts)

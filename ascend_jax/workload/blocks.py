@@ -75,6 +75,21 @@ def total_counts(
     return _counts(*(rounding.count(one, other) for one, other in zip(exact, smooth, strict=True)))
 
 
+def last_column(mask: Mask, q_len: Array, kv_len: Array, block_q: Array, block_kv: Array) -> Array:
+    """Computed blocks of the last block column, which ``kv_len`` may cut short. Exact for every mask; gradient 0."""
+    mask, q_len, kv_len, block_q, block_kv = stop_gradient((mask, q_len, kv_len, block_q, block_kv))
+    rows, columns = ceil_div(q_len, block_q), ceil_div(kv_len, block_kv)
+    if mask.kind == "none":
+        return jnp.where(columns > 0, rows, 0)
+    lower, upper, prefix = mask.bounds(q_len, kv_len)
+    key = (columns - 1) * block_kv  # the first key of the column; rows that see it or a later one are neighbours
+    first = jnp.clip(ceil_div(key - upper + 1, block_q) - 1, 0, rows)
+    first = jnp.where(q_len - 1 + upper < key, rows, first)
+    end = jnp.clip(floor_div(kv_len - 1 - lower, block_q) + 1, 0, rows)
+    seen = jnp.where(prefix > key, rows, jnp.maximum(end - first, 0))
+    return jnp.where((rows > 0) & (columns > 0), seen, 0)
+
+
 def longest_row(mask: Mask, q_len: Array, kv_len: Array, block_q: Array, block_kv: Array) -> tuple[Array, Array]:
     """Computed blocks of the longest block row, and how many block rows have that many. Exact for every mask; gradient 0."""
     mask, q_len, kv_len, block_q, block_kv = stop_gradient((mask, q_len, kv_len, block_q, block_kv))
