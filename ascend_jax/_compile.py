@@ -7,20 +7,28 @@ from typing import Any
 import jax
 from jax.core import Tracer
 
+OFTEN = {"xla_cpu_use_fusion_emitters": False}
+"""For what runs over millions: compiles such graphs two to three times as fast as XLA's default, to code as fast."""
+SELDOM = OFTEN | {"xla_backend_optimization_level": 0}
+"""For what runs over few: compiles twice as fast again, to slow code."""
+
+
+def options(wanted: dict[str, Any]) -> dict[str, Any]:
+    """``wanted``, or nothing where this XLA does not know them."""
+    return dict(wanted) if _known(tuple(sorted(wanted.items()))) else {}
+
 
 @cache
-def quick_options() -> dict[str, Any]:
-    """Compiler options that compile such graphs two to three times as fast on CPU, to code as fast; none if unknown here."""
-    options = {"xla_cpu_use_fusion_emitters": False}
+def _known(wanted: tuple[tuple[str, Any], ...]) -> bool:
     try:
-        jax.jit(lambda x: x, compiler_options=options).lower(0.0).compile()
-    except Exception:  # an option that this XLA does not know raises whatever its client raises
-        return {}
-    return options
+        jax.jit(lambda x: x, compiler_options=dict(wanted)).lower(0.0).compile()
+    except Exception:  # an unknown option raises whatever the backend's client raises
+        return False
+    return True
 
 
-def quick_jit(function: Callable[..., Any], static_argnums: tuple[int, ...]) -> Callable[..., Any]:
-    """``jax.jit`` with :func:`quick_options` where the call is the outermost; a plain one inside other transformations.
+def quick_jit(function: Callable[..., Any], static_argnums: tuple[int, ...], wanted: dict[str, Any]) -> Callable[..., Any]:
+    """``jax.jit`` with the options ``wanted`` where the call is the outermost; a plain one inside other transformations.
 
     jax takes compiler options of the outermost jit only.
     """
@@ -28,7 +36,7 @@ def quick_jit(function: Callable[..., Any], static_argnums: tuple[int, ...]) -> 
 
     @cache
     def quick() -> Callable[..., Any]:
-        return jax.jit(function, static_argnums=static_argnums, compiler_options=quick_options())
+        return jax.jit(function, static_argnums=static_argnums, compiler_options=options(wanted))
 
     def call(*args: Any) -> Any:
         numbers = [arg for position, arg in enumerate(args) if position not in static_argnums]

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 
 def largest(values: Iterable[Any]) -> Array:
@@ -20,7 +20,7 @@ def largest(values: Iterable[Any]) -> Array:
 
 @jax.custom_jvp
 def _largest(values: tuple[Array, ...]) -> Array:
-    return reduce(jnp.maximum, values)
+    return reduce(lax.max, values)
 
 
 @_largest.defjvp
@@ -44,7 +44,7 @@ def largest_ratio(times: Iterable[Any], counts: Iterable[Any]) -> Array:
 
 @jax.custom_jvp
 def _largest_ratio(times: tuple[Array, ...], counts: tuple[Array, ...]) -> Array:
-    return reduce(jnp.maximum, (time / count for time, count in zip(times, counts, strict=True)))
+    return reduce(lax.max, map(lax.div, times, counts))
 
 
 @_largest_ratio.defjvp

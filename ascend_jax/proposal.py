@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from ascend_jax._compile import quick_jit
+from ascend_jax._compile import SELDOM, quick_jit
 from ascend_jax._pytree import as_arrays
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels import kernel_for
@@ -70,7 +70,7 @@ def check(spec: NpuSpec, work: Attention, tiling: Tiling, kernel: str | Kernel =
     return Verdict(int(held.verdict)), explain(held)
 
 
-_occupancy_jit = quick_jit(occupancy, static_argnums=(4,))
+_occupancy_jit = quick_jit(occupancy, static_argnums=(4,), wanted=SELDOM)
 
 
 def _start(spec: NpuSpec, work: Attention, rule: Rule, kernel: Kernel) -> Tiling:

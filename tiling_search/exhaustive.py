@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ascend_jax._compile import OFTEN, SELDOM
 from ascend_jax._pytree import as_arrays
 from ascend_jax.cost.finish import finish, score
 from ascend_jax.cost.overlap import OVERLAPS, Overlap
@@ -79,14 +80,14 @@ class Evaluator:
         blocks, depths = _columns(np.ones((CHUNK, len(BLOCK_FIELDS)))), _columns(rows)
         tilings = _batch([])
 
-        def trace() -> Iterator[Any]:
+        def trace() -> Iterator[tuple[Any, dict[str, Any]]]:
             first = prepare_blocks.trace(numbers, given, blocks, kernel, overlap)
             ready = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), first.out_info)
             few = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((REPORTS, *leaf.shape[1:]), leaf.dtype), ready)
-            yield first
-            yield report_tilings.trace(numbers, given, few, tilings, kernel)
-            yield score_depths.trace(numbers, given, ready, blocks, depths, kernel)
-            yield fit_depths.trace(numbers, given, blocks, depths, kernel)
+            yield first, SELDOM
+            yield report_tilings.trace(numbers, given, few, tilings, kernel), SELDOM
+            yield score_depths.trace(numbers, given, ready, blocks, depths, kernel), OFTEN
+            yield fit_depths.trace(numbers, given, blocks, depths, kernel), OFTEN
 
         inputs = [
             (numbers, given, blocks),
@@ -96,7 +97,8 @@ class Evaluator:
         ]
         shapes = [np.shape(leaf) for leaf in jax.tree.leaves((numbers, given, blocks, depths, tilings))]
         named = kernel is KERNELS.get(kernel.name) and overlap is OVERLAPS.get(overlap.name)
-        key = f"{kernel!r}|{overlap!r}|{shapes}|{jax.tree.structure(inputs)}"
+        models = (kernel.name, overlap.name) if named else (kernel, overlap)
+        key = f"{models}|{shapes}|{jax.tree.structure(inputs)}"
         prepare, report, score, fit = compiled(folder if named else None, key, inputs, trace)
         return cls(numbers, given, rows, fit, prepare, score, report)
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.experimental.serialize_executable import deserialize_and_load, serialize
 
-from ascend_jax._compile import quick_options
+from ascend_jax._compile import options
 
 Program = Callable[..., Any]
 
@@ -32,7 +32,7 @@ class Stored(NamedTuple):
 
 
 def compiled(
-    folder: Path | None, key: str, inputs: Sequence[tuple[Any, ...]], trace: Callable[[], Iterable[Any]]
+    folder: Path | None, key: str, inputs: Sequence[tuple[Any, ...]], trace: Callable[[], Iterable[tuple[Any, dict[str, Any]]]]
 ) -> list[Program]:
     """The programs of ``key``: of this process, from ``folder``, or else traced and compiled side by side, and stored there.
 
@@ -41,7 +41,7 @@ def compiled(
       key: everything that the programs depend on besides the packages' source and jax.
       inputs: the arguments of each program without static ones, or stand-ins of the same structure; an :class:`Output`
         stands for the output of another program.
-      trace: yields each program traced (``jax.stages.Traced``), the slowest to compile first.
+      trace: yields each program traced (``jax.stages.Traced``) and its compiler options, the slowest to compile first.
     """
     if key not in _COMPILED:
         _COMPILED[key] = _from_disk_or_new(folder, key, inputs, trace)
@@ -53,16 +53,16 @@ _COMPILED: dict[str, list[Program]] = {}
 
 
 def _from_disk_or_new(
-    folder: Path | None, key: str, inputs: Sequence[tuple[Any, ...]], trace: Callable[[], Iterable[Any]]
+    folder: Path | None, key: str, inputs: Sequence[tuple[Any, ...]], trace: Callable[[], Iterable[tuple[Any, dict[str, Any]]]]
 ) -> list[Program]:
     path = folder / f"{sha256('|'.join((key, _source(), *_versions())).encode()).hexdigest()[:32]}.programs" if folder else None
     if path and (loaded := _load(path, inputs)):
         return loaded
-    options, traced, pending = quick_options(), [], []
+    traced, pending = [], []
     with ThreadPoolExecutor() as pool:  # XLA leaves Python's lock while it compiles: the next one is traced meanwhile
-        for one in trace():
+        for one, wanted in trace():
             traced.append(one)
-            pending.append(pool.submit(one.lower().compile, options))
+            pending.append(pool.submit(one.lower().compile, options(wanted)))
     programs = [future.result() for future in pending]
     # What jax itself loaded from its cache does not survive being stored again (it lacks functions when loaded).
     if path and not getattr(jax.config, "jax_compilation_cache_dir", None):

@@ -135,7 +135,12 @@ def _within_ub(evaluator: Evaluator, space: Space) -> np.ndarray:
 
 
 def _count(verdicts: np.ndarray) -> Counter[int]:
-    return Counter({int(code): int(np.count_nonzero(verdicts == code)) for code in Verdict})
+    """How often each verdict occurs; the usual ones are looked for first, and no more once all are found."""
+    counts: Counter[int] = Counter()
+    for code in (Verdict.UB_OVERFLOW, Verdict.L1_OVERFLOW, *Verdict):
+        if code not in counts and counts.total() < verdicts.size:
+            counts[int(code)] = int(np.count_nonzero(verdicts == code))
+    return counts
 
 
 def _keep(found: Found, blocks: np.ndarray, scores: Scores, most: int) -> Found:

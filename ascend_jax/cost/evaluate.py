@@ -6,7 +6,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 
-from ascend_jax._compile import quick_jit
+from ascend_jax._compile import OFTEN, SELDOM, quick_jit
 from ascend_jax._pytree import as_arrays
 from ascend_jax.cost.finish import finish
 from ascend_jax.cost.overlap import OVERLAPS, PIPELINED, Overlap
@@ -110,8 +110,8 @@ def model_grid(specs: NpuSpec, given: Problem, tilings: Tiling, kernel: Kernel, 
     return jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))(specs, tilings)
 
 
-_evaluate_jit = quick_jit(model, static_argnums=(3, 4, 5))
-_evaluate_grid_jit = quick_jit(model_grid, static_argnums=(3, 4, 5))
+_evaluate_jit = quick_jit(model, static_argnums=(3, 4, 5), wanted=SELDOM)
+_evaluate_grid_jit = quick_jit(model_grid, static_argnums=(3, 4, 5), wanted=OFTEN)
 
 
 def chosen(spec: NpuSpec, kernel: str | Kernel, overlap: str | Overlap) -> tuple[Kernel, Overlap]:

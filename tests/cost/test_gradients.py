@@ -11,7 +11,7 @@ import pytest
 from cost_cases import CHIPS, SENSIBLE, attention, pipelined, verdict_of
 
 from ascend_jax import EXACT, KERNELS, OVERLAPS, SMOOTH, STRAIGHT_THROUGH, NpuSpec, Tiling, Verdict, evaluate, load_chip
-from ascend_jax._compile import quick_jit
+from ascend_jax._compile import SELDOM, quick_jit
 from ascend_jax._pytree import as_arrays
 from ascend_jax.cost.evaluate import model
 from ascend_jax.kernels.kernel import Kernel
@@ -24,8 +24,8 @@ def _seconds(spec: NpuSpec, tiling: Tiling, given: Problem, kernel: Kernel, roun
     return model(spec, given, tiling, kernel, OVERLAPS["pipelined"], rounding).seconds
 
 
-_seconds_jit = quick_jit(_seconds, static_argnums=(3, 4))
-_gradient_jit = quick_jit(jax.value_and_grad(_seconds, argnums=(0, 1)), static_argnums=(3, 4))
+_seconds_jit = quick_jit(_seconds, static_argnums=(3, 4), wanted=SELDOM)
+_gradient_jit = quick_jit(jax.value_and_grad(_seconds, argnums=(0, 1)), static_argnums=(3, 4), wanted=SELDOM)
 
 Case = tuple[NpuSpec, Tiling, Attention]
 
