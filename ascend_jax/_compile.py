@@ -13,6 +13,14 @@ SELDOM = OFTEN | {"xla_backend_optimization_level": 0}
 """For what runs over few: compiles twice as fast again, to slow code."""
 
 
+def compile_with(lowered: Any, wanted: dict[str, Any]) -> Any:
+    """``lowered`` compiled with the options ``wanted``, or without where this XLA does not know them."""
+    try:
+        return lowered.compile(wanted)
+    except jax.errors.JaxRuntimeError:  # an unknown option; whatever else it was, the next line raises it again
+        return lowered.compile()
+
+
 def options(wanted: dict[str, Any]) -> dict[str, Any]:
     """``wanted``, or nothing where this XLA does not know them."""
     return dict(wanted) if _known(tuple(sorted(wanted.items()))) else {}

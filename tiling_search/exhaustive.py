@@ -85,21 +85,21 @@ class Evaluator:
             ready = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), first.out_info)
             few = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((REPORTS, *leaf.shape[1:]), leaf.dtype), ready)
             yield first, SELDOM
-            yield report_tilings.trace(numbers, given, few, tilings, kernel), SELDOM
             yield score_depths.trace(numbers, given, ready, blocks, depths, kernel), OFTEN
+            yield report_tilings.trace(numbers, given, few, tilings, kernel), SELDOM
             yield fit_depths.trace(numbers, given, blocks, depths, kernel), OFTEN
 
         inputs = [
             (numbers, given, blocks),
-            (numbers, given, Output(0), tilings),
             (numbers, given, Output(0), blocks, depths),
+            (numbers, given, Output(0), tilings),
             (numbers, given, blocks, depths),
         ]
         shapes = [np.shape(leaf) for leaf in jax.tree.leaves((numbers, given, blocks, depths, tilings))]
         named = kernel is KERNELS.get(kernel.name) and overlap is OVERLAPS.get(overlap.name)
         models = (kernel.name, overlap.name) if named else (kernel, overlap)
         key = f"{models}|{shapes}|{jax.tree.structure(inputs)}"
-        prepare, report, score, fit = compiled(folder if named else None, key, inputs, trace)
+        prepare, score, report, fit = compiled(folder if named else None, key, inputs, trace)
         return cls(numbers, given, rows, fit, prepare, score, report)
 
     @_in_float64
@@ -201,6 +201,6 @@ def report_tilings(spec: NpuSpec, given: Problem, prepared: Prepared, tilings: T
     """Reports, leaves ``[N]``, of tilings ``[N]`` whose blocks are prepared."""
 
     def one(ready: Prepared, tiling: Tiling) -> Report:
-        return report(spec, given, tiling, ready, finish(spec, given, tiling, kernel, ready, EXACT))
+        return report(spec, given, ready, finish(spec, given, tiling, kernel, ready, EXACT))
 
     return jax.vmap(one)(prepared, tilings)

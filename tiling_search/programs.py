@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.experimental.serialize_executable import deserialize_and_load, serialize
 
-from ascend_jax._compile import options
+from ascend_jax._compile import compile_with
 
 Program = Callable[..., Any]
 
@@ -62,7 +62,7 @@ def _from_disk_or_new(
     with ThreadPoolExecutor() as pool:  # XLA leaves Python's lock while it compiles: the next one is traced meanwhile
         for one, wanted in trace():
             traced.append(one)
-            pending.append(pool.submit(one.lower().compile, options(wanted)))
+            pending.append(pool.submit(compile_with, one.lower(), wanted))
     programs = [future.result() for future in pending]
     # What jax itself loaded from its cache does not survive being stored again (it lacks functions when loaded).
     if path and not getattr(jax.config, "jax_compilation_cache_dir", None):

@@ -97,7 +97,7 @@ def model(spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel, overlap
     done = finish(spec, given, usable, kernel, prepared, rounding)
     verdict = jnp.where(too_small(tiling), float(Verdict.BLOCK_TOO_SMALL), done.occupancy.verdict)
     done = done._replace(occupancy=replace(done.occupancy, verdict=verdict))
-    return report(spec, given, usable, prepared, done)
+    return report(spec, given, prepared, done)
 
 
 def model_grid(specs: NpuSpec, given: Problem, tilings: Tiling, kernel: Kernel, overlap: Overlap, rounding: Rounding) -> Report:

@@ -11,10 +11,8 @@ from ascend_jax.cost.finish import Finished
 from ascend_jax.cost.prepare import Prepared, over
 from ascend_jax.hardware.peak import peak_flops
 from ascend_jax.hardware.spec import NpuSpec
-from ascend_jax.kernels.geometry import Geometry
 from ascend_jax.occupancy import Occupancy
-from ascend_jax.tiling.tiling import Tiling
-from ascend_jax.workload.blocks import total_counts
+from ascend_jax.workload.blocks import kept_pairs
 from ascend_jax.workload.problem import Problem
 
 
@@ -73,12 +71,11 @@ class Report:
         return "MTE1" if limit == "Cube" and self.cycles["MTE1"] > self.cycles["Cube"] else limit
 
 
-def report(spec: NpuSpec, given: Problem, tiling: Tiling, prepared: Prepared, done: Finished) -> Report:
+def report(spec: NpuSpec, given: Problem, prepared: Prepared, done: Finished) -> Report:
     """Put together everything that a person may ask about one tiling."""
     work = given.work
     shapes, active = prepared.shapes, prepared.active
     bounds, limits = _bounds(spec, prepared, done)
-    computed, partial, skipped = _block_totals(given, tiling, shapes)
     return Report(
         seconds=done.seconds,
         launch_s=jnp.where(done.seconds > 0, spec.launch_s, 0.0),
@@ -88,9 +85,9 @@ def report(spec: NpuSpec, given: Problem, tiling: Tiling, prepared: Prepared, do
         limits=limits,
         cycles=_cycles(spec, prepared),
         path_bytes=_path_bytes(prepared),
-        blocks_computed=computed,
-        blocks_partial=partial,
-        blocks_skipped=skipped,
+        blocks_computed=jnp.sum(shapes.tiles),
+        blocks_partial=jnp.sum(shapes.partial_tiles),
+        blocks_skipped=jnp.sum(shapes.skipped_tiles),
         tasks=jnp.sum(shapes.tasks),
         active_cores=active,
         period_s=jnp.max(done.period_s),
@@ -136,17 +133,7 @@ def _path_bytes(prepared: Prepared) -> dict[str, Array]:
 
 
 def _pairs(given: Problem) -> Array:
-    """Query-key pairs that the mask keeps, of all heads and sequences: blocks of one element."""
+    """Query-key pairs that the mask keeps, of all heads and sequences."""
     work, lengths = given
-    one = jnp.ones_like(work.q_heads)
-    counts = over(lengths)(lambda s: total_counts(work.mask, s.q_len, s.kv_len, one, one).computed)(lengths)
-    return jnp.sum(counts * lengths.count) * work.q_heads
-
-
-def _block_totals(given: Problem, tiling: Tiling, shapes: Geometry) -> tuple[Array, Array, Array]:
-    """Computed, partial and skipped blocks of all heads and sequences; heads packed into one block share it."""
-    blocks = (tiling.block_q, tiling.block_kv)
-    lengths = given.lengths
-    counts = over(lengths)(lambda s: total_counts(given.work.mask, s.q_len, s.kv_len, *blocks))(lengths)
-    computed, partial, skipped = (jnp.sum(count * shapes.heads) for count in (counts.computed, counts.partial, counts.skipped))
-    return computed, partial, skipped
+    pairs = over(lengths)(lambda sequence: kept_pairs(work.mask, sequence.q_len, sequence.kv_len))(lengths)
+    return jnp.sum(pairs * lengths.count) * work.q_heads

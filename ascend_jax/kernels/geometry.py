@@ -35,8 +35,10 @@ class Geometry(NamedTuple):
     """Steps in which a vector core works through its rows."""
     partial: Array
     """Share of the computed tiles that the mask cuts through."""
-    heads: Array
-    """Query heads, those packed into one block counted once, of all sequences of these lengths."""
+    partial_tiles: Array
+    """Computed tiles of all tasks that the mask cuts through."""
+    skipped_tiles: Array
+    """Tiles that the mask leaves out, of all heads and sequences."""
     tasks: Array
     """Blocks of q rows × heads × sequences × the parts that share a block's keys."""
     tiles: Array
@@ -71,7 +73,8 @@ def geometry(spec: NpuSpec, work: Attention, tiling: Tiling, sequence: Sequences
         vector_cores=spec.vector_cores_per_cube,
         vector_steps=rounding.ceil(rows / spec.vector_cores_per_cube / tiling.vector_rows),
         partial=counts.partial / jnp.maximum(counts.computed, 1.0),
-        heads=heads,
+        partial_tiles=heads * counts.partial,
+        skipped_tiles=heads * counts.skipped,
         tasks=heads * row_blocks * split.parts,
         tiles=heads * counts.computed,
         tiles_per_task=split.average,

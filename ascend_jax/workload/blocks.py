@@ -75,6 +75,19 @@ def total_counts(
     return _counts(*(rounding.count(one, other) for one, other in zip(exact, smooth, strict=True)))
 
 
+def kept_pairs(mask: Mask, q_len: Array, kv_len: Array) -> Array:
+    """Pairs of a row and a key that it sees: :func:`total_counts` for blocks of one by one, by sums of whole numbers alone."""
+    lower, upper, prefix = mask.bounds(q_len, kv_len)
+    ends = q_len * prefix + _clipped_sum(q_len, upper + 1 - prefix, kv_len - prefix)
+    return ends - _clipped_sum(q_len, lower, kv_len)
+
+
+def _clipped_sum(terms: Array, offset: Array, most: Array) -> Array:
+    """``Σ clip(i + offset, 0, most)`` over ``0 ≤ i < terms``."""
+    rising, risen = jnp.clip(-offset, 0, terms), jnp.clip(most - offset, 0, terms)
+    return (risen - rising) * ((rising + risen - 1) / 2 + offset) + most * (terms - risen)
+
+
 def last_column(mask: Mask, q_len: Array, kv_len: Array, block_q: Array, block_kv: Array) -> Array:
     """Computed blocks of the last block column, which ``kv_len`` may cut short. Exact for every mask; gradient 0."""
     mask, q_len, kv_len, block_q, block_kv = stop_gradient((mask, q_len, kv_len, block_q, block_kv))

@@ -14,7 +14,7 @@ from oracles import clipped_floor_sum, count_block_rows, count_blocks, kept, lon
 from ascend_jax._pytree import as_arrays
 from ascend_jax.rounding import EXACT, SMOOTH, STRAIGHT_THROUGH, Rounding
 from ascend_jax.workload import floor_sum
-from ascend_jax.workload.blocks import BlockCounts, longest_row, row_counts, total_counts
+from ascend_jax.workload.blocks import BlockCounts, kept_pairs, last_column, longest_row, row_counts, total_counts
 from ascend_jax.workload.mask import Mask
 
 KINDS = ["none", "left_up_causal", "causal", "band", "prefix"]
@@ -23,6 +23,8 @@ TEXTS = ["none", "left-up-causal", "causal", "band:1000,0", "band:-40,300", "pre
 jitted_row = jax.jit(row_counts)
 jitted_total = jax.jit(total_counts, static_argnums=5)
 jitted_longest = jax.jit(longest_row)
+jitted_last = jax.jit(last_column)
+jitted_pairs = jax.jit(kept_pairs)
 jitted_rows = jax.jit(jax.vmap(row_counts, in_axes=(None, None, None, None, None, 0)))
 jitted_floor_sum = jax.jit(floor_sum.clipped_floor_sum)
 
@@ -49,6 +51,20 @@ def arguments(kind: str, case: tuple[int, ...]) -> tuple:
 def counted(counts: BlockCounts) -> tuple[float, float, float]:
     assert counts.partial == counts.computed - counts.full
     return float(counts.computed + counts.skipped), float(counts.computed), float(counts.full)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(case=cases())
+@example(case=(0, 10, 4, 4, 3, 0, 2))
+@example(case=(10, 0, 4, 4, 3, 0, 2))
+def test_pairs_and_the_last_column_equal_counting(kind: str, case: tuple[int, ...]) -> None:
+    q_len, kv_len, block_q, block_kv, *numbers = case
+    matrix = kept(kind, q_len, kv_len, *numbers)
+    mask, rows, keys, *sizes = arguments(kind, case)
+    assert float(jitted_pairs(mask, rows, keys)) == matrix.sum()
+    last = matrix[:, (kv_len - 1) // block_kv * block_kv :] if kv_len else matrix
+    seen = sum(bool(last[row : row + block_q].any()) for row in range(0, q_len, block_q))
+    assert float(jitted_last(mask, rows, keys, *sizes)) == seen
 
 
 @pytest.mark.parametrize("kind", KINDS)
