@@ -183,7 +183,9 @@ def _around_loops(graph: Graph, times: Mapping[Term, Array], flag_s: Array) -> t
 
 def _loop_name(loop: Loop, tokens: Tokens) -> str:
     """What a person reads as the limit when a loop sets the pace."""
-    names = [term.name for term in loop.terms if term.kind == "stage"] or [f"pieces of {term.name}" for term in loop.terms]
+    names = [term.name for term in loop.terms if term.kind == "stage"] or [
+        f"pieces of {name}" for name in dict.fromkeys(term.name for term in loop.terms)
+    ]
     held = f", slots of {', '.join(tokens.slots)}" if tokens.slots else ""
     ahead = ", preload" if tokens.ahead > 0 else ""
     return f"latency of {' + '.join(names)}{held}{ahead}"

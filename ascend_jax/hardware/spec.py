@@ -1,9 +1,10 @@
 """``NpuSpec``: what a chip is, as numbers. Bytes, bytes per second, hertz, cycles and seconds; nothing else."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from jax.tree_util import register_dataclass
+from jax.tree_util import GetAttrKey, register_dataclass, register_pytree_with_keys
 
 from ascend_jax._pytree import Leaf, all_numbers
 
@@ -105,12 +106,19 @@ class NpuSpec:
         _check_numbers(self)
 
 
-register_dataclass(
-    NpuSpec,
-    data_fields=[item.name for item in fields(NpuSpec) if item.name not in ("architecture", "name")],
-    meta_fields=["architecture"],
-    drop_fields=["name"],
-)
+_LEAVES = tuple(item.name for item in fields(NpuSpec) if item.name not in ("architecture", "name"))
+
+
+def _flatten(spec: NpuSpec) -> tuple[list[tuple[GetAttrKey, Any]], Architecture]:
+    return [(GetAttrKey(name), getattr(spec, name)) for name in _LEAVES], spec.architecture
+
+
+def _unflatten(architecture: Architecture, leaves: Iterable[Any]) -> NpuSpec:
+    return NpuSpec(architecture=architecture, **dict(zip(_LEAVES, leaves, strict=True)))
+
+
+# By hand, since ``drop_fields`` of register_dataclass takes a name for its letters before jax 0.10.
+register_pytree_with_keys(NpuSpec, _flatten, _unflatten)
 
 
 def _check_numbers(spec: "NpuSpec | VectorCosts") -> None:
