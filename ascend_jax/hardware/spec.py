@@ -109,7 +109,7 @@ class NpuSpec:
 _LEAVES = tuple(item.name for item in fields(NpuSpec) if item.name not in ("architecture", "name"))
 
 
-def _flatten(spec: NpuSpec) -> tuple[list[tuple[GetAttrKey, Any]], Architecture]:
+def _flatten(spec: NpuSpec) -> tuple[list[tuple[Any, Any]], Architecture]:
     return [(GetAttrKey(name), getattr(spec, name)) for name in _LEAVES], spec.architecture
 
 
