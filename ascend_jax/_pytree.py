@@ -19,7 +19,14 @@ Leaf = Any
 
 
 def all_numbers(*values: Any) -> bool:
-    """Whether every value is a plain number that a person could have typed (not a tracer, array or placeholder)."""
+    """Whether every value is a plain number that a person could have typed (not a tracer, array or placeholder).
+
+    Raises:
+      ValueError: a value is text.
+    """
+    for value in values:
+        if isinstance(value, str):
+            raise ValueError(f"{value!r} is text where a number is due: leave out the quotes")
     return all(isinstance(value, Real | np.number) for value in values)
 
 

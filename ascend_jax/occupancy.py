@@ -13,6 +13,7 @@ from jax import Array
 from jax.tree_util import register_dataclass
 
 from ascend_jax.hardware.spec import NpuSpec
+from ascend_jax.kernels.buffers import STATE_COLUMNS
 from ascend_jax.kernels.kernel import Buffer, Kernel
 from ascend_jax.rounding import EXACT, Rounding
 from ascend_jax.tiling.tiling import Tiling
@@ -42,6 +43,11 @@ class Occupancy:
     capacity_bytes: dict[str, Array]
     buffer_bytes: dict[str, dict[str, Array]]
     verdict: Array
+
+
+def split_row_bytes(work: Attention) -> Array:
+    """Bytes of one row of a split sequence's partial result: float32 O, and a 32-byte block each for max and sum."""
+    return (work.value_dim + 2 * STATE_COLUMNS) * 4
 
 
 def explain(held: Occupancy) -> str:
@@ -95,7 +101,7 @@ def tensor_bytes(work: Attention, lengths: Sequences, tiling: Tiling) -> dict[st
     """Bytes in GM of Q, K, V and O, and of the float32 partial results that split sequences leave to combine."""
     q_rows, kv_rows = jnp.sum(lengths.count * lengths.q_len), jnp.sum(lengths.count * lengths.kv_len)
     e = work.element_bytes
-    partial = q_rows * work.q_heads * (work.value_dim + 16) * 4 * tiling.kv_split
+    partial = q_rows * work.q_heads * split_row_bytes(work) * tiling.kv_split
     return {
         "Q, O": q_rows * work.q_heads * (work.head_dim + work.value_dim) * e,
         "K, V": kv_rows * work.kv_heads * (work.head_dim + work.value_dim) * e,

@@ -1,5 +1,7 @@
 """The command ``tiling-search``. Nothing heavy is imported before a command runs, so that help comes at once."""
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,11 +11,11 @@ import click
 
 from tiling_search.options import STDOUT, list_json, model_options, workload_options
 
-NOTHING_FITS, INTERRUPTED = 1, 130
+NOTHING_FITS, CANNOT_WRITE, INTERRUPTED, BROKEN_PIPE = 1, 74, 130, 141
 
 
 class _Group(click.Group):
-    """Ctrl-C ends with 130, as a shell expects."""
+    """Ctrl-C ends with 130 and a closed pipe with 141, as a shell expects; what cannot be written ends with 74."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -21,6 +23,12 @@ class _Group(click.Group):
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter trips over it once more
+            if isinstance(error, BrokenPipeError):
+                ctx.exit(BROKEN_PIPE)
+            click.echo(f"Error: cannot write: {error}", err=True)
+            ctx.exit(CANNOT_WRITE)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})

@@ -103,7 +103,7 @@ def _report(report: Report) -> Json:
         "bound_by": report.bound_by,
         "launch_s": number(report.launch_s),
         "period_s": number(report.period_s),
-        "latency_tile_s": number(report.latency_s),
+        "latency_tile_s": number(report.tile_latency_s),
         "cycles": {pipe: number(cycles) for pipe, cycles in report.cycles.items()},
         "path_bytes": {path: whole(moved) for path, moved in report.path_bytes.items()},
         "limits": dict(shares[:MOST_LIMITS]),

@@ -97,9 +97,9 @@ def _store(path: Path, outputs: Sequence[Any], programs: Sequence[Any]) -> None:
     try:
         stored = [Stored(serialize(program)[0], output) for program, output in zip(programs, outputs, strict=True)]
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(pickle.dumps(stored))
-        os.replace(file.name, path)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            (Path(folder) / path.name).write_bytes(pickle.dumps(stored))
+            os.replace(Path(folder) / path.name, path)
     except Exception:  # a program that cannot be serialised, a full disk: the search goes on without
         return
 

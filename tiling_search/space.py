@@ -30,6 +30,8 @@ DEPTHS = {
 }
 """As far as the vendor's kernels go (four slots for P and V, three tiles ahead); fewest slots first."""
 L0_DEPTH = 2.0
+SPLIT_ROWS = 128
+"""A usual block of q rows, by which the space judges whether cores would idle."""
 
 
 @dataclass(frozen=True)
@@ -90,14 +92,20 @@ def build_space(spec: NpuSpec, work: Attention, kernel: Kernel) -> Space:
 
 
 def _splits(spec: NpuSpec, work: Attention) -> tuple[int, ...]:
-    """1, and powers of two up to what gives every core a task where blocks of 128 rows leave some idle."""
+    """Into how many parts keys may be cut: 1 to 8, and powers of two up to what gives every core a task.
+
+    Only where smaller blocks of q rows cannot even the cores out instead: where one block of 128 rows holds all rows of a
+    head's group (decode) and a core gets fewer than 16 tasks, or where there are fewer such blocks than cores.
+    """
     lengths = sequences(work)
-    tasks = float(np.sum(lengths.count * np.ceil(lengths.q_len / 128))) * int(work.kv_heads)
+    rows = int(np.max(lengths.q_len)) * (int(work.q_heads) // int(work.kv_heads))
+    heads = int(work.kv_heads) if rows <= SPLIT_ROWS else int(work.q_heads)
+    tasks = float(np.sum(lengths.count * np.ceil(np.minimum(lengths.q_len, rows) / SPLIT_ROWS))) * heads
+    if tasks >= (16 if rows <= SPLIT_ROWS else 1) * spec.cube_cores:
+        return (1,)
+    powers = [2**power for power in range(12) if 2 ** (power - 1) * max(tasks, 1) < spec.cube_cores]
     longest = int(np.max(lengths.kv_len))
-    splits = [1]
-    while splits[-1] * max(tasks, 1) < spec.cube_cores and splits[-1] * 2 * STEP <= longest:
-        splits.append(splits[-1] * 2)
-    return tuple(splits)
+    return tuple(split for split in sorted({*range(1, 9), *powers}) if split == 1 or split * STEP <= longest)
 
 
 def _round_up(length: int) -> int:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ascend_jax._compile import OFTEN, SELDOM, quick_jit
 from ascend_jax._pytree import as_arrays
@@ -55,6 +56,8 @@ def evaluate(
     'Vector'
     """
     kernel, overlap = chosen(spec, kernel, overlap)
+    if shapes := {name: np.shape(size) for name, size in vars(tiling).items() if np.shape(size)}:
+        raise ValueError(f"tiling fields have shapes {shapes}: evaluate takes one tiling, evaluate_batch takes many")
     return _evaluate_jit(as_arrays(spec), problem(work), as_arrays(tiling), kernel, overlap, rounding)
 
 
@@ -67,7 +70,9 @@ def evaluate_batch(
     overlap: str | Overlap = PIPELINED,
     rounding: Rounding = EXACT,
 ) -> Report:
-    """:func:`evaluate` for a batch of tilings (leaves ``[C]``) on one chip, or on several of one architecture.
+    """:func:`evaluate` for a batch of tilings (fields ``[C]``, or one number for all) on one chip or several.
+
+    Chips share one architecture, and then one compilation.
 
     Returns:
       A report with leaves ``[C]``, or ``[H, C]`` for a sequence of H chips (one compilation for all of them).
@@ -76,11 +81,13 @@ def evaluate_batch(
       ValueError: as :func:`evaluate`; chips of different architectures.
     """
     chips = [specs] if isinstance(specs, NpuSpec) else list(specs)
+    if not chips:
+        raise ValueError("no chips: give one NpuSpec or several of one architecture")
     if len({chip.architecture for chip in chips}) != 1:
         raise ValueError("a batch of chips must share one architecture; evaluate each architecture by itself")
     kernel, overlap = chosen(chips[0], kernel, overlap)
     stacked = stack_chips(chips)
-    reports = _evaluate_grid_jit(stacked, problem(work), as_arrays(tilings), kernel, overlap, rounding)
+    reports = _evaluate_grid_jit(stacked, problem(work), _columns(tilings), kernel, overlap, rounding)
     return jax.tree.map(lambda leaf: leaf[0], reports) if isinstance(specs, NpuSpec) else reports
 
 
@@ -91,8 +98,8 @@ def stack_chips(chips: Sequence[NpuSpec]) -> NpuSpec:
 
 def model(spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel, overlap: Overlap, rounding: Rounding) -> Report:
     """The model itself, on float leaves of rank 0; :func:`evaluate` is its front door."""
-    usable = jax.tree.map(lambda field: jnp.maximum(field, 1.0), replace(tiling, preload=tiling.preload + 1))
-    usable = replace(usable, preload=usable.preload - 1)  # 0 is too small for all fields but this one
+    sizes = {name: jnp.maximum(size, 1.0) for name, size in vars(tiling).items() if name != "preload"}
+    usable = replace(tiling, **sizes)  # nothing divides by zero; the verdict below is of the tiling as it is
     prepared = prepare(spec, given, usable, kernel, overlap, rounding)
     done = finish(spec, given, usable, kernel, prepared, rounding)
     verdict = jnp.where(too_small(tiling), float(Verdict.BLOCK_TOO_SMALL), done.occupancy.verdict)
@@ -114,12 +121,22 @@ _evaluate_jit = quick_jit(model, static_argnums=(3, 4, 5), wanted=SELDOM)
 _evaluate_grid_jit = quick_jit(model_grid, static_argnums=(3, 4, 5), wanted=OFTEN)
 
 
+def _columns(tilings: Tiling) -> Tiling:
+    """Every field ``[C]``: single numbers serve all candidates."""
+    shape = np.broadcast_shapes(*(np.shape(size) for size in vars(tilings).values()))
+    if len(shape) != 1:
+        raise ValueError(f"the fields of a batch of tilings have shape {shape} together: give [C], or single numbers beside it")
+    return jax.tree.map(lambda size: jnp.broadcast_to(size, shape), as_arrays(tilings))
+
+
 def chosen(spec: NpuSpec, kernel: str | Kernel, overlap: str | Overlap) -> tuple[Kernel, Overlap]:
     """The kernel and overlap model of these names.
 
     Raises:
       ValueError: there is none, or the chip lacks a path that the kernel needs.
     """
+    if not isinstance(spec, NpuSpec):
+        raise TypeError(f"the chip is {spec!r}: give an NpuSpec, such as load_chip({str(spec)!r}) returns")
     if isinstance(kernel, str):
         kernel = kernel_for(spec, kernel)
     if isinstance(overlap, str):

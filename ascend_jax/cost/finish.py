@@ -11,7 +11,7 @@ from ascend_jax.cost.overlap import pace
 from ascend_jax.cost.prepare import Prepared
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels.kernel import Kernel
-from ascend_jax.occupancy import Occupancy, occupancy_of
+from ascend_jax.occupancy import Occupancy, occupancy_of, split_row_bytes
 from ascend_jax.rounding import Rounding
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.verdict import Verdict
@@ -78,6 +78,6 @@ def _combine_seconds(spec: NpuSpec, given: Problem, tiling: Tiling) -> Array:
     """Write and read the float32 partial results of split sequences through L2, with one flag each way; 0 without split."""
     work, lengths = given
     rows = jnp.sum(lengths.count * lengths.q_len) * work.q_heads
-    moved = 2 * rows * tiling.kv_split * (work.value_dim + 16) * 4
+    moved = 2 * rows * tiling.kv_split * split_row_bytes(work)
     seconds = moved / spec.l2_bytes_per_s + 2 * (spec.handoff_s + spec.dma_startup_s)
     return jnp.where(tiling.kv_split > 1, seconds, 0.0)

@@ -33,7 +33,7 @@ class Report:
       blocks_computed, blocks_partial, blocks_skipped: blocks of the score matrix, all heads and sequences; heads packed into
         one block share it.
       tasks, active_cores: units of work and the cube cores that have any.
-      period_s, latency_s: seconds from tile to tile, and of a lone tile (of the sequence that takes longest).
+      period_s, tile_latency_s: seconds from tile to tile, and of a lone tile (of the sequence that takes longest).
       occupancy: bytes per memory, and the verdict.
     """
 
@@ -51,13 +51,14 @@ class Report:
     tasks: Array
     active_cores: Array
     period_s: Array
-    latency_s: Array
+    tile_latency_s: Array
     occupancy: Occupancy
 
     @property
     def tflops(self) -> Array:
         """Useful TFLOP/s; 0 for an empty workload."""
-        return self.flops / self.seconds / 1e12 if self.seconds > 0 else self.flops * 0
+        busy = self.seconds > 0
+        return jnp.where(busy, self.flops / jnp.where(busy, self.seconds, 1.0) / 1e12, 0.0)
 
     @property
     def utilisation(self) -> Array:
@@ -66,7 +67,9 @@ class Report:
 
     @property
     def bound_by(self) -> str:
-        """The limit that takes the largest share of the time (of a concrete report, not under jit)."""
+        """The limit that takes the largest share of the time (of one concrete report: not of a batch, not under jit)."""
+        if np.ndim(self.bounds) != 1:
+            raise ValueError(f"bounds have shape {np.shape(self.bounds)}: take one report out of the batch first")
         limit = self.limits[int(np.argmax(self.bounds))]
         return "MTE1" if limit == "Cube" and self.cycles["MTE1"] > self.cycles["Cube"] else limit
 
@@ -91,7 +94,7 @@ def report(spec: NpuSpec, given: Problem, prepared: Prepared, done: Finished) ->
         tasks=jnp.sum(shapes.tasks),
         active_cores=active,
         period_s=jnp.max(done.period_s),
-        latency_s=jnp.max(prepared.steady.latency_s),
+        tile_latency_s=jnp.max(prepared.steady.latency_s),
         occupancy=done.occupancy,
     )
 

@@ -74,10 +74,8 @@ def stage_costs(
         parts = [_cost(spec, part, work.element_bytes, tiling, hit, active=active, rounding=rounding) for part in job]
         seconds[stage.name] = sum((part.seconds for part in parts), zero)
         sums[stage.per_row].add(stage.pipe, parts, job)
-    steps = [
-        l0_steps(spec, dims, work.element_bytes, tiling.l0_depth, rounding)
-        for dims in ((shape.rows, work.head_dim, shape.keys), (shape.rows, shape.keys, work.value_dim))
-    ]
+    matmuls = (part for name in ("mm_qk", "mm_pv") for part in jobs[name] if isinstance(part, Matmul))
+    steps = [l0_steps(spec, (one.m, one.k, one.n), work.element_bytes, tiling.l0_depth, rounding) for one in matmuls]
     tile, row = sums[False], sums[True]
     return StageCosts(
         seconds=seconds,

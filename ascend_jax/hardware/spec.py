@@ -126,7 +126,7 @@ def _check_numbers(spec: "NpuSpec | VectorCosts") -> None:
     zero_ok = {"head", "tail", "dma_startup_s", "dma_burst_gap_bytes", "cube_issue_cycles", "handoff_s", "launch_s", "task_s"}
     for item in fields(spec):
         value = getattr(spec, item.name)
-        if not all_numbers(value):
+        if item.name in ("architecture", "name") or not all_numbers(value):
             continue
         least = "≥ 0" if item.name in zero_ok else "> 0"
         if not (0 < value < float("inf") or (value == 0 and item.name in zero_ok)):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+import numpy as np
 from jax.tree_util import register_dataclass
 
 from ascend_jax._pytree import Leaf, all_numbers, is_whole
@@ -27,10 +28,10 @@ class Attention:
       batch: sequences. For variable lengths, how often each entry of ``q_len``/``kv_len`` occurs: one number for all entries
         (1: every entry is one sequence), or a tuple with one count an entry.
       q_heads, kv_heads: query heads and key/value heads; equal (MHA), a divisor (GQA) or 1 (MQA).
-      q_len, kv_len: rows of Q and of K/V per sequence; an int, or a tuple with one length per sequence (TND).
-      head_dim, value_dim: columns of Q and K, and of V and O, per head.
-      mask: which keys a row may see.
-      dtype: element type of Q, K, V, O (``float16``, ``bfloat16``, ``float32``).
+      q_len, kv_len: rows of Q and of K/V per sequence; an int, or a list with one length per sequence (TND).
+      head_dim, value_dim: columns of Q and K, and of V and O, per head; V is as wide as K unless said.
+      mask: which keys a row may see; a ``Mask``, or its text.
+      dtype: element type of Q, K, V, O (``float16``, ``bfloat16``, ``float32``), as a name or a dtype.
       layout: order of the axes in GM; decides how long a contiguous burst is.
 
     Raises:
@@ -43,23 +44,44 @@ class Attention:
     q_len: Lengths
     kv_len: Lengths
     head_dim: Whole
-    value_dim: Whole
-    mask: Mask = field(default_factory=Mask)
-    dtype: str = field(default="float16", metadata={"static": True})
+    value_dim: Whole = None
+    mask: Any = field(default_factory=Mask)
+    dtype: Any = field(default="float16", metadata={"static": True})
     layout: str = field(default="BNSD", metadata={"static": True})
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", ALIASES.get(self.dtype, self.dtype))
+        _as_people_write(self)
         if self.dtype not in ELEMENT_BYTES:
             raise ValueError(f"dtype={self.dtype!r} must be one of {', '.join(ELEMENT_BYTES)} (or {', '.join(ALIASES)})")
         if self.layout not in get_args(Layout):
             raise ValueError(f"layout={self.layout!r} must be one of {', '.join(get_args(Layout))}")
+        if not hasattr(self.mask, "bounds"):
+            raise ValueError(f"mask={self.mask!r} must be a Mask, or text such as 'causal' that Mask.parse reads")
         _check_numbers(self)
 
     @property
     def element_bytes(self) -> int:
         """Bytes of one element of Q, K, V or O."""
         return ELEMENT_BYTES[self.dtype]
+
+
+def _as_people_write(work: Attention) -> None:
+    """Take a dtype of any kind, a mask as text, lists of lengths, and V as wide as K, for what they mean."""
+    changes: dict[str, Any] = {}
+    if not isinstance(work.dtype, str):
+        changes["dtype"] = np.dtype(work.dtype).name
+    elif work.dtype in ALIASES:
+        changes["dtype"] = ALIASES[work.dtype]
+    if isinstance(work.mask, str):
+        changes["mask"] = Mask.parse(work.mask)
+    if work.value_dim is None:
+        changes["value_dim"] = work.head_dim
+    for name in ("batch", "q_len", "kv_len"):
+        lengths = getattr(work, name)
+        if isinstance(lengths, list) or (isinstance(lengths, np.ndarray) and lengths.ndim == 1):
+            changes[name] = tuple(int(length) if length == int(length) else length for length in lengths)
+    for name, value in changes.items():
+        object.__setattr__(work, name, value)
 
 
 def _check_numbers(work: Attention) -> None:

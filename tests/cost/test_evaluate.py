@@ -400,3 +400,22 @@ def test_every_field_of_a_tiling_and_of_a_mask_is_a_leaf() -> None:
     """So that no value of it compiles anew."""
     assert len(jax.tree.leaves(TILING)) == len(fields(Tiling))
     assert len(jax.tree.leaves(Mask.parse("band:1,2"))) == 3
+
+
+def test_single_numbers_serve_a_whole_batch_and_shapes_that_do_not_fit_are_told() -> None:
+    chip, work = load_chip("910B3"), attention("causal")
+    many = Tiling(block_q=jnp.array([64.0, 128.0]), block_kv=256)
+    found = evaluate_batch(chip, work, many)
+    each = [float(evaluate(chip, work, replace(many, block_q=rows)).seconds) for rows in (64, 128)]
+    np.testing.assert_allclose(found.seconds, each, rtol=1e-12)
+    assert found.tflops.shape == found.utilisation.shape == (2,)
+    with pytest.raises(ValueError, match="take one report out of the batch"):
+        _ = found.bound_by
+    with pytest.raises(ValueError, match=r"block_q.*evaluate takes one tiling, evaluate_batch takes many"):
+        evaluate(chip, work, many)
+    with pytest.raises(ValueError, match=r"shape \(\) together"):
+        evaluate_batch(chip, work, Tiling(block_q=64, block_kv=256))
+    with pytest.raises(ValueError, match="no chips"):
+        evaluate_batch([], work, many)
+    with pytest.raises(TypeError, match="load_chip"):
+        evaluate("910b3", work, TILING)  # type: ignore[arg-type]

@@ -42,7 +42,7 @@ def make_candidate(seconds: float = 0.002, ub_kib: float = 96, verdict: Verdict 
         tasks=leaf(16),
         active_cores=leaf(16),
         period_s=leaf(2e-6),
-        latency_s=leaf(8e-6),
+        tile_latency_s=leaf(8e-6),
         occupancy=held,
     )
     return Candidate(Tiling(**({"block_q": 128, "block_kv": 256} | tiling)), report)

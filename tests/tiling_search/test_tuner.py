@@ -205,3 +205,19 @@ def test_programs_on_disk_give_the_same_answer_and_bad_ones_are_compiled_anew(
     assert [float(one.report.seconds) for one in first.top] == [float(one.report.seconds) for one in second.top]
     stored.write_bytes(stored.read_bytes()[:1000])
     assert [one.tiling for one in search().top] == [one.tiling for one in first.top]
+
+
+def test_keys_are_split_where_cores_would_idle() -> None:
+    """64 tasks of a decode on 20 cores are four rounds for some and three for others; parts of them deal out evenly."""
+    spec, work = load_chip("910B3"), load_preset("llama3-8b-decode-32k")
+    best = tune(spec, work, top=1).best
+    assert best is not None and best.tiling.kv_split > 1
+    rng = np.random.default_rng(0)
+    count = 4096
+    sizes = {name: rng.integers(1, 4, count) for name in (*DEPTH_FIELDS[:-1], "ub_depth")}
+    sizes |= {"preload": rng.integers(0, 4, count), "kv_split": rng.integers(1, 9, count), "l0_depth": np.full(count, 2)}
+    blocks = {"block_q": np.full(count, 16), "block_kv": 16 * rng.integers(1, 100, count)}
+    steps = {"vector_rows": 8 * 2 ** rng.integers(0, 4, count)}
+    found = evaluate_batch(spec, work, Tiling(**blocks, **steps, **sizes))
+    fits = np.asarray(found.occupancy.verdict) == Verdict.FITS
+    assert float(best.report.seconds) <= float(np.asarray(found.seconds)[fits].min()) * (1 + 1e-12)

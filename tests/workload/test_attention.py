@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -78,3 +79,16 @@ def test_passes_through_jit_without_being_checked_again(fields: dict) -> None:
     again = jax.jit(lambda it: it)(work)
     assert jax.tree.structure(again) == jax.tree.structure(work)
     np.testing.assert_array_equal(jax.tree.leaves(again), jax.tree.leaves(work))
+
+
+def test_lists_text_and_dtypes_are_taken_for_what_they_mean() -> None:
+    shape: dict[str, Any] = {"batch": 1, "q_heads": 8, "kv_heads": 2, "head_dim": 64}
+    work = Attention(q_len=[128, 7], kv_len=np.array([128, 9]), mask="causal", dtype=jnp.bfloat16, layout="TND", **shape)
+    assert (work.q_len, work.kv_len, work.value_dim, work.dtype) == ((128, 7), (128, 9), 64, "bfloat16")
+    assert work.mask == Mask(kind="causal")
+    with pytest.raises(ValueError, match="mask=None must be a Mask, or text"):
+        Attention(q_len=1, kv_len=1, mask=None, **shape)
+    with pytest.raises(ValueError, match="'128' is text where a number is due"):
+        Attention(q_len="128", kv_len=128, **shape)
+    with pytest.raises(ValueError, match="0 lengths"):
+        Attention(q_len=[], kv_len=[], layout="TND", **shape)
