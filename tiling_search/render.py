@@ -66,11 +66,17 @@ class Page:
             self.line(line.rstrip())
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command: rich would end with 1, which here means that nothing fits."""
+        raise BrokenPipeError
+
+
 def _console() -> Console:
     if callable(reconfigure := getattr(sys.stdout, "reconfigure", None)):
         reconfigure(errors="replace")  # a chip of one's own may have any name, and the terminal any encoding
-    console = Console(markup=False, highlight=False, emoji=False)
-    return console if console.is_terminal else Console(markup=False, highlight=False, emoji=False, width=PIPE_WIDTH)
+    console = _Console(markup=False, highlight=False, emoji=False)
+    return console if console.is_terminal else _Console(markup=False, highlight=False, emoji=False, width=PIPE_WIDTH)
 
 
 def seconds_text(seconds: float | None) -> str:

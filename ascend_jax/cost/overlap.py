@@ -194,12 +194,12 @@ def _loop_name(loop: Loop, tokens: Tokens) -> str:
 def _latency(tile: Tile, times: Mapping[Term, Array]) -> Array:
     """The longest way of a lone tile through the stages, from the load of Q to the store of O.
 
-    Pipes keep their order and chunked flows their lead. Loads of Q come before the tile's own stages, the rest after.
+    Pipes keep their order and chunked flows their lead. Row stages come before or after the tile's own.
     """
     graph, seconds, waits = tile.graph, tile.costs.seconds, edges(tile.graph)
     zero = jnp.zeros_like(tile.per_task)
-    before = sum((seconds[stage.name] for stage in graph.row_stages if stage.name.endswith("_q")), zero)
-    after = sum((seconds[stage.name] for stage in graph.row_stages if not stage.name.endswith("_q")), zero)
+    before = sum((seconds[stage.name] for stage in graph.row_stages if stage.opens), zero)
+    after = sum((seconds[stage.name] for stage in graph.row_stages if not stage.opens), zero)
     start: dict[str, Array] = {}
     for name in _topological(waits):
         arrivals = [

@@ -19,7 +19,7 @@ from ascend_jax.workload.attention import Attention
 
 GRAPH = Graph(
     stages=(
-        Stage("load_q", "MTE2", per_row=True),
+        Stage("load_q", "MTE2", per_row=True, opens=True),
         Stage("load_mask", "MTE2"),
         Stage("load_k", "MTE2"),
         Stage("load_v", "MTE2", late=True),

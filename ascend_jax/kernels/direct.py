@@ -23,7 +23,7 @@ VECTOR_STARTS = 1.0
 
 GRAPH = Graph(
     stages=(
-        Stage("load_q", "MTE2", per_row=True),
+        Stage("load_q", "MTE2", per_row=True, opens=True),
         Stage("load_k", "MTE2"),
         Stage("load_v", "MTE2", late=True),
         Stage("mm_qk", "Cube"),

@@ -25,13 +25,15 @@ Stream = Literal["q", "kv", "mask", "workspace", "out", "chip"]
 class Stage:
     """One step of a tile on one pipe. Stages of a pipe are issued in the order in which the graph lists them.
 
-    ``late`` stages work ``preload`` tiles behind the others; a ``row`` stage runs once per task, not once per tile.
+    ``late`` stages work ``preload`` tiles behind the others. A ``per_row`` stage runs once per task, not once per tile: before
+    the task's first tile if it ``opens`` the task, else after its last.
     """
 
     name: str
     pipe: str
     late: bool = False
     per_row: bool = False
+    opens: bool = False
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ P_SLOTS = 2.0
 """P of the next tile loads into L1 beside the Cube, as in the vendor's L1 plans."""
 GRAPH = Graph(
     stages=(
-        Stage("load_q", "MTE2", per_row=True),
+        Stage("load_q", "MTE2", per_row=True, opens=True),
         Stage("load_k", "MTE2"),
         Stage("load_v", "MTE2", late=True),
         Stage("load_p", "MTE2", late=True),

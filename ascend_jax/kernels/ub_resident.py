@@ -25,10 +25,10 @@ ALLOCATOR_ALIGN_BYTES = 128
 
 GRAPH = Graph(
     stages=(
-        Stage("load_q", "MTE2", per_row=True),
+        Stage("load_q", "MTE2", per_row=True, opens=True),
         Stage("load_k", "MTE2"),
         Stage("load_v", "MTE2", late=True),
-        Stage("move_q", "MTE3", per_row=True),
+        Stage("move_q", "MTE3", per_row=True, opens=True),
         Stage("move_k", "MTE3"),
         Stage("move_v", "MTE3", late=True),
         Stage("move_p", "MTE3", late=True),

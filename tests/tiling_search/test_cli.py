@@ -254,3 +254,14 @@ def test_a_real_search_from_the_shell(tmp_path: Path) -> None:
     tiling = ",".join(f"{name}={value}" for name, value in data["best"]["tiling"].items())
     again = run("evaluate", "gpt2-prefill-1k", "--chip", "310p3", "--tiling", tiling, "--json", "-")
     assert loads(again.stdout)["report"]["latency_s"] == pytest.approx(times[0], rel=1e-9)
+
+
+def test_a_closed_pipe_and_a_full_disk_are_not_taken_for_nothing_fits() -> None:
+    script = f"{sys.executable} -m tiling_search workloads | true; echo ${{PIPESTATUS[0]}}"
+    closed = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert (closed.stdout.strip(), closed.stderr) == ("141", "")
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        command = [sys.executable, "-m", "tiling_search", "workloads"]
+        unwritten = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert unwritten.returncode == 74 and unwritten.stderr.startswith("Error: cannot write")
+    assert "Traceback" not in unwritten.stderr
