@@ -11,7 +11,7 @@ from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels import kernel_for
 from ascend_jax.kernels.kernel import Kernel
 from ascend_jax.occupancy import Occupancy, explain, occupancy
-from ascend_jax.tiling.rules import articles_block, articles_tiling, default_tiling, degrade
+from ascend_jax.tiling.rules import articles_tiling, default_tiling, degrade
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.verdict import Verdict
 from ascend_jax.workload.attention import Attention
@@ -57,7 +57,7 @@ def propose(spec: NpuSpec, work: Attention, *, rule: Rule = "default", kernel: s
     """
     if rule not in get_args(Rule):
         raise ValueError(f"rule={rule!r} must be one of {', '.join(get_args(Rule))}")
-    kernel = kernel_for(spec, kernel) if isinstance(kernel, str) else kernel
+    kernel = kernel_for(spec, kernel)
     tried = tuple(degrade(_start(spec, work, rule, kernel), lambda one: check(spec, work, one, kernel)[0] is Verdict.FITS))
     verdict, text = check(spec, work, tried[-1], kernel)
     return Proposal(tried[-1], verdict, text, tried)
@@ -65,7 +65,7 @@ def propose(spec: NpuSpec, work: Attention, *, rule: Rule = "default", kernel: s
 
 def check(spec: NpuSpec, work: Attention, tiling: Tiling, kernel: str | Kernel = "auto") -> tuple[Verdict, str]:
     """Whether ``tiling`` fits, and :func:`ascend_jax.occupancy.explain`'s sentence on it."""
-    kernel = kernel_for(spec, kernel) if isinstance(kernel, str) else kernel
+    kernel = kernel_for(spec, kernel)
     held: Occupancy = _occupancy_jit(as_arrays(spec), *problem(work), as_arrays(tiling), kernel)
     return Verdict(int(held.verdict)), explain(held)
 
@@ -79,6 +79,3 @@ def _start(spec: NpuSpec, work: Attention, rule: Rule, kernel: Kernel) -> Tiling
     if rule == "default":
         return default_tiling(kernel.name, q_len, kv_len)
     return articles_tiling(int(spec.ub_bytes), int(work.head_dim), q_len, kv_len, work.element_bytes)
-
-
-__all__ = ["Proposal", "articles_block", "check", "propose"]

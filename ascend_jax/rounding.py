@@ -75,4 +75,3 @@ STRAIGHT_THROUGH = Rounding("straight_through", _straight_through)
 
 SMOOTH = Rounding("smooth", lambda exact, smooth: smooth)
 """No rounding at all: differentiable by block sizes, and a little below the exact value while blocks lie within the lengths."""
-ROUNDINGS = {rounding.name: rounding for rounding in (EXACT, STRAIGHT_THROUGH, SMOOTH)}

@@ -1,7 +1,7 @@
 """Evaluate every candidate of a space: the blocks once, then all depths on them, in chunks of one size."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -22,6 +22,8 @@ from ascend_jax.kernels import KERNELS
 from ascend_jax.kernels.kernel import Kernel
 from ascend_jax.occupancy import occupancy
 from ascend_jax.rounding import EXACT
+from ascend_jax.tiling.batch import batch
+from ascend_jax.tiling.rules import STEP
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.workload.attention import Attention
 from ascend_jax.workload.problem import Problem, problem
@@ -78,7 +80,7 @@ class Evaluator:
         numbers, given = as_arrays(spec), problem(work)
         rows = depth_rows(kernel)
         blocks, depths = _columns(np.ones((CHUNK, len(BLOCK_FIELDS)))), _columns(rows)
-        tilings = _batch([])
+        tilings = batch([Tiling(block_q=STEP, block_kv=STEP)], REPORTS).tiling
 
         def trace() -> Iterator[tuple[Any, dict[str, Any]]]:
             first = prepare_blocks.trace(numbers, given, blocks, kernel, overlap)
@@ -123,8 +125,8 @@ class Evaluator:
             some = tilings[start : start + REPORTS]
             _, prepared = self._prepare(np.array([[getattr(one, name) for name in BLOCK_FIELDS] for one in some], float))
             few = jax.tree.map(lambda leaf: np.asarray(leaf)[:REPORTS], prepared)
-            batch = jax.tree.map(np.asarray, self.report(self.spec, self.given, few, _batch(some)))
-            found += [jax.tree.map(lambda leaf, at=at: leaf[at], batch) for at in range(len(some))]
+            made = jax.tree.map(np.asarray, self.report(self.spec, self.given, few, batch(some, REPORTS).tiling))
+            found += [jax.tree.map(lambda leaf, at=at: leaf[at], made) for at in range(len(some))]
         return found
 
     def _prepare(self, blocks: np.ndarray) -> tuple[Columns, Prepared]:
@@ -145,12 +147,6 @@ def _filled(blocks: np.ndarray) -> np.ndarray:
 
 def _columns(rows: np.ndarray) -> Columns:
     return tuple(np.ascontiguousarray(column, np.float64) for column in rows.T)
-
-
-def _batch(tilings: Sequence[Tiling]) -> Tiling:
-    """``REPORTS`` tilings as one; copies of a 16 × 16 tiling fill it up."""
-    rows = [*tilings, *[Tiling(block_q=16, block_kv=16)] * (REPORTS - len(tilings))]
-    return Tiling(**{item.name: np.array([getattr(row, item.name) for row in rows], float) for item in fields(Tiling)})
 
 
 def _tiling(block: Columns, depth: Columns | None = None) -> Tiling:

@@ -6,11 +6,10 @@ from dataclasses import replace
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels.kernel import Kernel
 from ascend_jax.proposal import check
+from ascend_jax.tiling.rules import STEP
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.verdict import Verdict
 from ascend_jax.workload.attention import Attention
-
-STEP = 16
 
 
 def nearest_that_fits(spec: NpuSpec, work: Attention, tiling: Tiling, kernel: Kernel) -> str:

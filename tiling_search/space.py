@@ -11,12 +11,11 @@ import numpy as np
 
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels.kernel import Kernel
+from ascend_jax.tiling.rules import STEP, whole_steps
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.workload.attention import Attention
 from ascend_jax.workload.sequences import sequences
 
-STEP = 16
-"""Blocks are multiples of the Cube's fractal."""
 LARGEST_BLOCK = 16_384
 """No buffer of any chip holds a row of scores this long, so that longer blocks need no look."""
 BLOCK_FIELDS = ("block_q", "block_kv", "vector_rows", "ub_depth", "kv_split")
@@ -60,12 +59,16 @@ class Space:
         q, kv, other = np.meshgrid(block_q, block_kv, np.arange(len(self.others)), indexing="ij")
         return np.column_stack([q.ravel(), kv.ravel(), self.others[other.ravel()]]).astype(np.float64)
 
+    @property
+    def least(self) -> np.ndarray:
+        """The smallest block of each kind, a row of ``BLOCK_FIELDS``."""
+        return np.array([STEP, STEP, *self.others.min(axis=0)], np.float64)
+
     def probes(self) -> np.ndarray:
         """Each block size beside the smallest other one, with the smallest rest: rows of ``BLOCK_FIELDS``."""
-        least = np.array([STEP, STEP, *self.others.min(axis=0)], np.float64)
         rows = []
         for column, sizes in enumerate((self.block_q, self.block_kv)):
-            rows.append(np.tile(least, (int(np.count_nonzero(sizes <= LARGEST_BLOCK)), 1)))
+            rows.append(np.tile(self.least, (int(np.count_nonzero(sizes <= LARGEST_BLOCK)), 1)))
             rows[-1][:, column] = sizes[sizes <= LARGEST_BLOCK]
         return np.concatenate(rows)
 
@@ -84,8 +87,8 @@ def build_space(spec: NpuSpec, work: Attention, kernel: Kernel) -> Space:
     rows = (STEP,) if "vector_rows" in kernel.ignores else (8, 16, 32, 64)
     slots = (1,) if "ub_depth" in kernel.ignores else (1, 2)
     return Space(
-        block_q=np.arange(STEP, _round_up(q_len * group) + 1, STEP),
-        block_kv=np.arange(STEP, _round_up(kv_len) + 1, STEP),
+        block_q=np.arange(STEP, whole_steps(q_len * group) + 1, STEP),
+        block_kv=np.arange(STEP, whole_steps(kv_len) + 1, STEP),
         others=np.array(list(product(rows, slots, _splits(spec, work)))),
         depths=depth_rows(kernel),
     )
@@ -106,10 +109,6 @@ def _splits(spec: NpuSpec, work: Attention) -> tuple[int, ...]:
     powers = [2**power for power in range(12) if 2 ** (power - 1) * max(tasks, 1) < spec.cube_cores]
     longest = int(np.max(lengths.kv_len))
     return tuple(split for split in sorted({*range(1, 9), *powers}) if split == 1 or split * STEP <= longest)
-
-
-def _round_up(length: int) -> int:
-    return -(-length // STEP) * STEP
 
 
 def tiling_of(block: np.ndarray, depth: np.ndarray) -> Tiling:

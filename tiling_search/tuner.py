@@ -20,7 +20,7 @@ from ascend_jax.workload.attention import Attention
 from tiling_search.exhaustive import Evaluator, Scores, chunks
 from tiling_search.nearest import nearest_that_fits
 from tiling_search.result import Candidate, TuningResult
-from tiling_search.space import STEP, Space, build_space, tiling_of
+from tiling_search.space import Space, build_space, tiling_of
 
 UB_UNIT = 32
 """UB bytes come in blocks of this size."""
@@ -49,8 +49,8 @@ def tune(
 ) -> TuningResult:
     """Evaluate every tiling of ``work`` on ``spec`` and return the best, exactly.
 
-    The search runs in the default float type; the winners are evaluated again in float64, ranked by that, and of equally
-    fast depths the fewest slots win.
+    The search scores in float32, whatever the process's default; the winners are evaluated again in float64, ranked by that,
+    and of equally fast depths the fewest slots win.
 
     Args:
       spec: the chip.
@@ -223,7 +223,7 @@ def _pareto(candidates: list[Candidate]) -> list[Candidate]:
 
 def _nearest(evaluator: Evaluator, space: Space) -> Candidate:
     """The smallest tiling of the space: if it does not fit, nothing does."""
-    return _exact(evaluator, [tiling_of(np.array([STEP, STEP, *space.others.min(axis=0)]), space.depths[0])])[0]
+    return _exact(evaluator, [tiling_of(space.least, space.depths[0])])[0]
 
 
 def _provenance(kernel: Kernel, overlap: Overlap) -> dict[str, object]:

@@ -47,7 +47,8 @@ def evaluate(
       A report. A tiling that does not fit is a value: ``report.occupancy.verdict`` says so, the times are what it would take.
 
     Raises:
-      ValueError: no such kernel or overlap, or a path that the chip lacks.
+      TypeError: the chip is no NpuSpec.
+      ValueError: no such kernel or overlap, a path that the chip lacks, or a batch of tilings.
 
     >>> from ascend_jax.hardware import load_chip
     >>> from ascend_jax.workload.presets import load_preset
@@ -133,12 +134,12 @@ def chosen(spec: NpuSpec, kernel: str | Kernel, overlap: str | Overlap) -> tuple
     """The kernel and overlap model of these names.
 
     Raises:
+      TypeError: the chip is no NpuSpec.
       ValueError: there is none, or the chip lacks a path that the kernel needs.
     """
     if not isinstance(spec, NpuSpec):
         raise TypeError(f"the chip is {spec!r}: give an NpuSpec, such as load_chip({str(spec)!r}) returns")
-    if isinstance(kernel, str):
-        kernel = kernel_for(spec, kernel)
+    kernel = kernel_for(spec, kernel)
     if isinstance(overlap, str):
         if overlap not in OVERLAPS:
             raise ValueError(f"overlap {overlap!r} must be one of {', '.join(OVERLAPS)}")

@@ -103,30 +103,30 @@ def _shared(tile: Tile) -> dict[str, Array]:
 
 
 def _serial_seconds(tile: Tile) -> tuple[Array, Array]:
-    """All stages of a tile and all flags between them; and all row stages of a task."""
+    """All stages and flags of a tile with its share of the task's row stages; and of a lone tile with all of them."""
     seconds, graph = tile.costs.seconds, tile.graph
     flags = 2 * sum(flow.handoff for flow in graph.flows) * tile.spec.handoff_s
     tile_s = sum((seconds[stage.name] for stage in graph.tile_stages), flags)
-    return tile_s, sum((seconds[stage.name] for stage in graph.row_stages), jnp.zeros_like(tile_s))
+    row_s = sum((seconds[stage.name] for stage in graph.row_stages), jnp.zeros_like(tile_s))
+    return tile_s + row_s / tile.per_task, tile_s + row_s
 
 
 def _serial(tile: Tile) -> Steady:
-    tile_s, row_s = _serial_seconds(tile)
-    serial = tile_s + row_s / tile.per_task
-    return Steady({"serial execution": serial}, (), {}, tile_s + row_s, serial)
+    serial_s, lone_s = _serial_seconds(tile)
+    return Steady({"serial execution": serial_s}, (), {}, lone_s, serial_s)
 
 
 def _roofline(tile: Tile) -> Steady:
-    tile_s, row_s = _serial_seconds(tile)
-    return Steady(_shared(tile), (), {}, jnp.zeros_like(tile_s), tile_s + row_s / tile.per_task)
+    serial_s, _ = _serial_seconds(tile)
+    return Steady(_shared(tile), (), {}, jnp.zeros_like(serial_s), serial_s)
 
 
 def _pipelined(tile: Tile) -> Steady:
     times, held = _edge_times(tile)
     limits = _shared(tile) | _chunk_limits(tile)
     around = _around_loops(tile.graph, times, tile.spec.handoff_s)
-    tile_s, row_s = _serial_seconds(tile)
-    return Steady(limits, around, held, _latency(tile, times), tile_s + row_s / tile.per_task)
+    serial_s, _ = _serial_seconds(tile)
+    return Steady(limits, around, held, _latency(tile, times), serial_s)
 
 
 def _edge_times(tile: Tile) -> tuple[dict[Term, Array], dict[str, Array]]:

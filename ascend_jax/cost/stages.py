@@ -11,7 +11,7 @@ from ascend_jax.cost.units import matmul_time, transfer_seconds, vector_seconds
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels.geometry import Geometry
 from ascend_jax.kernels.kernel import Kernel, Matmul, Transfer, VectorOps, Work
-from ascend_jax.kernels.l0 import l0_steps
+from ascend_jax.kernels.l0 import L0Steps
 from ascend_jax.rounding import Rounding
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.workload.attention import Attention
@@ -44,12 +44,13 @@ class StageCosts(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """One piece of work: its seconds on its pipe, those of Cube and MTE1 in it, and its traffic over GM and L2."""
+    """One piece of work: seconds on its pipe, those of Cube and MTE1 in it, traffic over GM and L2, and a matmul's L0 steps."""
 
     seconds: Array
     cube_s: Array
     mte1_s: Array
     traffic: Traffic
+    l0: L0Steps | None = None
 
 
 def stage_costs(
@@ -68,14 +69,14 @@ def stage_costs(
     jobs = kernel.work(spec, work, shape)
     zero = jnp.zeros_like(shape.rows)
     seconds: dict[str, Array] = {}
+    steps: dict[str, L0Steps] = {}
     sums = {per_row: _Sums(zero) for per_row in (False, True)}
     for stage in kernel.graph.stages:
         job = jobs[stage.name]
         parts = [_cost(spec, part, work.element_bytes, tiling, hit, active=active, rounding=rounding) for part in job]
         seconds[stage.name] = sum((part.seconds for part in parts), zero)
         sums[stage.per_row].add(stage.pipe, parts, job)
-    matmuls = (part for name in ("mm_qk", "mm_pv") for part in jobs[name] if isinstance(part, Matmul))
-    steps = [l0_steps(spec, (one.m, one.k, one.n), work.element_bytes, tiling.l0_depth, rounding) for one in matmuls]
+        steps.update((stage.name, part.l0) for part in parts if part.l0 is not None)
     tile, row = sums[False], sums[True]
     return StageCosts(
         seconds=seconds,
@@ -86,7 +87,7 @@ def stage_costs(
         row_paths=dict(row.paths),
         traffic=tile.traffic,
         row_traffic=row.traffic,
-        chunks=kernel.chunks(shape, *steps),
+        chunks=kernel.chunks(shape, steps["mm_qk"], steps["mm_pv"]),
     )
 
 
@@ -129,7 +130,7 @@ def _cost(
         case Matmul():
             time = matmul_time(spec, part, element_bytes, tiling.l0_depth, rounding)
             zero = jnp.zeros_like(time.cube_s)
-            return _Part(time.stage_s, time.cube_s, time.mte1_s, Traffic(zero, zero))
+            return _Part(time.stage_s, time.cube_s, time.mte1_s, Traffic(zero, zero), time.steps)
         case VectorOps():
             seconds = vector_seconds(spec, part)
             zero = jnp.zeros_like(seconds)

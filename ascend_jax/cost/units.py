@@ -7,18 +7,19 @@ from jax import Array
 
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels.kernel import Matmul, Transfer, VectorOps
-from ascend_jax.kernels.l0 import FRACTAL, l0_steps
+from ascend_jax.kernels.l0 import FRACTAL, L0Steps, l0_steps
 from ascend_jax.rounding import Rounding
 
 FLOAT32_BYTES = 4
 
 
 class MatmulTime(NamedTuple):
-    """Seconds of a matrix multiplication: of the Cube, of MTE1 feeding it, and of both together as they overlap."""
+    """Seconds of a matrix multiplication: Cube, MTE1 feeding it, and both together as they overlap; and its L0 steps."""
 
     cube_s: Array
     mte1_s: Array
     stage_s: Array
+    steps: L0Steps
 
 
 def transfer_seconds(spec: NpuSpec, transfer: Transfer) -> Array:
@@ -48,7 +49,8 @@ def matmul_time(spec: NpuSpec, matmul: Matmul, element_bytes: int, l0_depth: Arr
     left = m16 * FRACTAL * k_units * 32 * jnp.where(steps.k_steps > 1, steps.n_steps, 1.0)
     right = k_units * 32 * n16 * FRACTAL * steps.m_steps
     mte1_s = left / spec.l1_to_l0a_bytes_per_s + right / spec.l1_to_l0b_bytes_per_s
-    return MatmulTime(cube_s, mte1_s, jnp.where(l0_depth > 1, jnp.maximum(cube_s, mte1_s), cube_s + mte1_s))
+    stage_s = jnp.where(l0_depth > 1, jnp.maximum(cube_s, mte1_s), cube_s + mte1_s)
+    return MatmulTime(cube_s, mte1_s, stage_s, steps)
 
 
 def vector_seconds(spec: NpuSpec, ops: VectorOps) -> Array:

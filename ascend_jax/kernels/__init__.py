@@ -11,12 +11,14 @@ KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (UbResident(), C
 """Every dataflow by name."""
 
 
-def kernel_for(spec: NpuSpec, name: str = "auto") -> Kernel:
-    """The kernel called ``name``, or with ``auto`` the one that the chip's architecture is built for.
+def kernel_for(spec: NpuSpec, name: str | Kernel = "auto") -> Kernel:
+    """The kernel called ``name``, with ``auto`` the one that the chip's architecture is built for; a ``Kernel`` as it is.
 
     Raises:
       ValueError: no such kernel, one for another architecture, or the chip lacks a path that it needs.
     """
+    if not isinstance(name, str):
+        return name
     if name == "auto":
         name = spec.architecture
     if name not in KERNELS:

@@ -32,7 +32,7 @@ def articles_tiling(ub_bytes: int, head_dim: int, q_len: int, kv_len: int, eleme
     """
     block = articles_block(ub_bytes, head_dim, element_bytes)
     once = dict.fromkeys(("kv_depth", "score_depth", "prob_depth", "out_depth", "ub_depth", "l0_depth"), 1)
-    return Tiling(block_q=min(block, _whole(q_len)), block_kv=min(block, _whole(kv_len)), preload=0, **once)
+    return Tiling(block_q=min(block, whole_steps(q_len)), block_kv=min(block, whole_steps(kv_len)), preload=0, **once)
 
 
 def default_tiling(kernel: str, q_len: int, kv_len: int) -> Tiling:
@@ -42,7 +42,7 @@ def default_tiling(kernel: str, q_len: int, kv_len: int) -> Tiling:
     ``separated`` takes longer rows of keys, as the vendor's A2 kernels do, since S passes through GM in whole blocks.
     """
     keys = 256 if kernel == "separated" else 128
-    return Tiling(block_q=min(128, _whole(q_len)), block_kv=min(keys, _whole(kv_len)), ub_depth=1, preload=1)
+    return Tiling(block_q=min(128, whole_steps(q_len)), block_kv=min(keys, whole_steps(kv_len)), ub_depth=1, preload=1)
 
 
 def degrade(tiling: Tiling, fits: Callable[[Tiling], bool]) -> Iterator[Tiling]:
@@ -58,6 +58,10 @@ def degrade(tiling: Tiling, fits: Callable[[Tiling], bool]) -> Iterator[Tiling]:
         yield tiling
 
 
-def _whole(length: int) -> int:
-    """``length`` in whole fractals, at least one."""
+def whole_steps(length: int) -> int:
+    """``length`` rounded up to whole steps of 16, at least one.
+
+    >>> [whole_steps(length) for length in (0, 16, 17)]
+    [16, 16, 32]
+    """
     return max(-(-length // STEP) * STEP, STEP)

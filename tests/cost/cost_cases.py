@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import chex
 from hypothesis import strategies as st
 
 from ascend_jax import EXACT, KERNELS, OVERLAPS, Attention, Mask, NpuSpec, Report, Tiling, Verdict, load_chip
@@ -109,3 +110,8 @@ def tilings(least_slots: int = 1) -> st.SearchStrategy[Tiling]:
         preload=st.integers(0, 3),
         kv_split=st.sampled_from([1, 1, 1, 2, 4]),
     )
+
+
+def assert_reports_equal(found: Report, expected: Report, rtol: float = 1e-12) -> None:
+    chex.assert_trees_all_close(found, expected, rtol=rtol, atol=0)
+    assert found.limits == expected.limits
