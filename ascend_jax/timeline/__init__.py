@@ -1,0 +1,1 @@
+"""How long it takes, event by event, and how that is shown."""
