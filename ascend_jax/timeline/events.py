@@ -1,4 +1,4 @@
-"""What a simulated timeline is made of: when each stage of each tile runs on its pipe. Plain NumPy, read by trace, CSV and series."""
+"""What a simulated timeline is made of: when each stage of each tile runs on its pipe. Plain NumPy."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,7 +11,7 @@ class StageInfo(NamedTuple):
 
     Attributes:
       name: what the kernel calls it, ``mm_qk``.
-      pipe: the pipe that it occupies: ``Cube``, ``MTE1``, ``MTE2``, ``FixPipe``, ``Vector``, ``Vector MTE2``, ``MTE3`` or ``Scalar``.
+      pipe: what it occupies: ``Cube``, ``MTE1``, ``MTE2``, ``FixPipe``, ``Vector``, ``Vector MTE2``, ``MTE3`` or ``Scalar``.
       core: ``cube`` or ``vector``; a vector stage runs on each vector core of the pair, at the same time.
     """
 
