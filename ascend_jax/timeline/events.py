@@ -1,7 +1,8 @@
 """What a simulated timeline is made of: when each stage of each tile runs on its pipe. Plain NumPy."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,12 +29,14 @@ class FlowInfo(NamedTuple):
       consumer: name of the stage that empties it.
       buffer: the buffer whose slot it is, None for order alone.
       handoff: whether it is a flag between cores.
+      chunked: whether a tile passes in pieces, each through a slot of its own.
     """
 
     producer: str
     consumer: str
     buffer: str | None
     handoff: bool
+    chunked: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,3 +62,46 @@ class Events:
     start_s: np.ndarray
     end_s: np.ndarray
     done_s: np.ndarray
+
+
+class Simulated(Protocol):
+    """What a timeline has to tell those who write it down: its stages and flows, its buffers, and its events."""
+
+    @property
+    def stages(self) -> tuple[StageInfo, ...]:
+        """The stages of a tile and of a task."""
+        ...
+
+    @property
+    def flows(self) -> tuple[FlowInfo, ...]:
+        """The hand-offs between them."""
+        ...
+
+    @property
+    def slot_bytes(self) -> Mapping[str, float]:
+        """Bytes of one slot, per buffer."""
+        ...
+
+    @property
+    def memory(self) -> Mapping[str, str]:
+        """The memory that holds it, per buffer."""
+        ...
+
+    @property
+    def slots(self) -> Mapping[str, int]:
+        """How many slots it has, per buffer."""
+        ...
+
+    @property
+    def vector_cores_per_cube(self) -> int:
+        """Vector cores that work with one cube core."""
+        ...
+
+    @property
+    def cores(self) -> int:
+        """Cube cores that have any task."""
+        ...
+
+    def chunks(self, cores: Sequence[int]) -> Iterator[Events]:
+        """The events of these cube cores, core by core, in order of start."""
+        ...
