@@ -4,12 +4,13 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
-from tiling_search.options import STDOUT, list_json, model_options, workload_options
+from tiling_search.options import STDOUT, JsonTarget, PlotTarget, list_json, model_options, workload_options
 
 NOTHING_FITS, CANNOT_WRITE, INTERRUPTED, BROKEN_PIPE = 1, 74, 130, 141
 
@@ -136,6 +137,39 @@ def evaluate(
         _end_unfit(data["message"], target)
 
 
+@main.command()
+@click.argument("rows", metavar="ROWS.json", type=click.Path(exists=True, dir_okay=False))
+@click.option("--json", "target", type=JsonTarget(), help="Write JSON to a file, or with - to stdout and nothing else.")
+@click.option("--plot", type=PlotTarget(), help='Draw measured against predicted times (needs "ascend-jax[plot]").')
+def validate(*, rows: str, target: str | None, plot: str | None) -> None:
+    """Compare the model with measured rows: every prediction, its error, and totals by chip, kernel and grade.
+
+    ROWS.json is a list of objects with id, value and unit, and what was measured: catalog_chip, op, category, dtype, layout,
+    batch, q_heads, kv_heads, q_seq, kv_seq, head_dim, causal, tiling, quality. A row that cannot be read or modelled is listed
+    with the reason and stops no other. Rows of grade C are shown, and count only under their grade.
+    """
+    from tiling_search.compile_cache import use_compile_cache
+
+    folder = use_compile_cache()
+    from ascend_jax.calibration.rows import Refused, read_entries
+    from tiling_search.predictor import Model
+    from tiling_search.progress import SearchProgress
+    from tiling_search.validate import validate
+
+    with _usage_errors():
+        entries = read_entries(rows)
+        reasons = [entry.reason for entry in entries if isinstance(entry, Refused)]
+        if len(reasons) == len(entries):
+            raise ValueError(f"{rows} holds no row that can be read; {reasons[0]}")
+    with SearchProgress(doing="preparing") as progress:
+        data = validate(entries, predictor=Model(folder), progress=progress)
+    if plot is not None:
+        from tiling_search.parity_plot import parity_plot
+
+        _write(plot, parity_plot(data, Path(plot).suffix[1:].lower()), "--plot")
+    _deliver(data, target, "show_validation", "validation_views")
+
+
 @contextmanager
 def _usage_errors() -> Iterator[None]:
     """What the library says about a person's values, as wrong usage (exit status 2)."""
@@ -145,23 +179,29 @@ def _usage_errors() -> Iterator[None]:
         raise click.UsageError(str(error), click.get_current_context()) from error
 
 
-def _deliver(data: Any, target: str | None, view: str) -> None:
+def _deliver(data: Any, target: str | None, view: str, views: str = "views") -> None:
     """JSON to where it was asked for, and the table unless stdout is the JSON's."""
-    from tiling_search.jsonfile import dumps, write_atomically
+    from tiling_search.jsonfile import dumps
 
     if target == STDOUT:
         click.echo(dumps(data), nl=False)
         return
     if target is not None:
-        try:
-            write_atomically(Path(target), dumps(data))
-        except OSError as error:
-            message = f"cannot write {target!r} ({error.strerror}): choose another file for --json"
-            raise click.UsageError(message, click.get_current_context()) from error
-    from tiling_search import views
+        _write(target, dumps(data), "--json")
     from tiling_search.render import Page
 
-    getattr(views, view)(Page(), data)
+    getattr(import_module(f"tiling_search.{views}"), view)(Page(), data)
+
+
+def _write(target: str, content: str | bytes, option: str) -> None:
+    """A file at one stroke; where it cannot be written, wrong usage of ``option``."""
+    from tiling_search.jsonfile import write_atomically
+
+    try:
+        write_atomically(Path(target), content)
+    except OSError as error:
+        message = f"cannot write {target!r} ({error.strerror}): choose another file for {option}"
+        raise click.UsageError(message, click.get_current_context()) from error
 
 
 def _end_unfit(message: str, target: str | None) -> None:

@@ -1,4 +1,4 @@
-"""JSON as text and as a file. Imports nothing heavy."""
+"""JSON as text, and files written at one stroke. Imports nothing heavy."""
 
 import json
 import os
@@ -15,21 +15,22 @@ def dumps(data: Mapping[str, Any] | Iterable[Any]) -> str:
     return json.dumps(data, indent=2, allow_nan=False) + "\n"
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Put ``text`` in ``path`` at one stroke: a reader sees the old file or the new one, never half of one.
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Put ``content`` (text as UTF-8) in ``path`` at one stroke: a reader sees the old file or the new one, never half of one.
 
     A link keeps pointing where it does, an existing file keeps its mode, and a device or pipe is written to as it is.
 
     Raises:
       OSError: the folder or the file cannot be written.
     """
+    data = content.encode("utf-8") if isinstance(content, str) else content
     if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(data)
         return
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(data)
         if target.exists():
             shutil.copymode(target, temporary)
         os.replace(temporary, target)

@@ -1,6 +1,7 @@
 """The flags of the command line: what kinds of values they take, and what they say about themselves. No jax, no rich."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ KERNELS = ("auto", "ub_resident", "coupled", "separated", "direct")
 OVERLAPS = ("serial", "roofline", "pipelined")
 CHIP_EXAMPLES = "Ascend910B3, Ascend310P3 or Ascend950PR_958x"
 STDOUT = "-"
+PLOTS = (".png", ".svg", ".pdf")
 
 
 class Lengths(click.ParamType):
@@ -93,6 +95,20 @@ class JsonTarget(click.ParamType):
             if not path.absolute().parent.is_dir():
                 self.fail(f"{str(path.parent)!r} is no folder: make it first, or choose another.", param, ctx)
         return value
+
+
+class PlotTarget(JsonTarget):
+    """A path whose ending is a format to draw in, on a machine that can draw."""
+
+    name = f"FILE{'|'.join(PLOTS)}"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """``value`` as it is, once it can be drawn and written."""
+        if Path(value).suffix.lower() not in PLOTS:
+            self.fail(f"{value!r} must end in {', '.join(PLOTS)}: the ending says in which format to draw.", param, ctx)
+        if find_spec("matplotlib") is None:
+            self.fail('matplotlib is not installed: pip install "ascend-jax[plot]"', param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def model_options(command: Command) -> Command:

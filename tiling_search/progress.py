@@ -15,8 +15,8 @@ PATIENCE_S = 1.0
 class SearchProgress:
     """Called with the candidates done and their total; shows a bar on stderr once a second has passed and work is left."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic, doing: str = "searching") -> None:
+        self._clock, self._doing = clock, doing
         self._start_s = clock()
         self._bar: tuple[Progress, TaskID] | None = None
 
@@ -29,14 +29,14 @@ class SearchProgress:
 
     def __call__(self, done: int, total: int) -> None:
         if self._bar is None and done < total and self._clock() - self._start_s >= PATIENCE_S and sys.stderr.isatty():
-            self._bar = _bar()
+            self._bar = _bar(self._doing)
         if self._bar:
             progress, task = self._bar
             progress.update(task, completed=done, total=total)
 
 
-def _bar() -> tuple[Progress, TaskID]:
-    columns = (TextColumn("searching"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+def _bar(doing: str) -> tuple[Progress, TaskID]:
+    columns = (TextColumn(doing), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
     progress.start()
-    return progress, progress.add_task("search", total=None)
+    return progress, progress.add_task(doing, total=None)
