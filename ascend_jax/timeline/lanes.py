@@ -48,11 +48,13 @@ def is_split(timeline: Simulated) -> bool:
 
 def processes(timeline: Simulated, stage: StageInfo, core: int) -> list[Process]:
     """The processes that show ``stage`` of cube core ``core``: one, or one for each vector core."""
+    vector_cores = timeline.vector_cores_per_cube
+    place = core * (1 + vector_cores) + 1
     if not is_split(timeline):
-        return [Process(f"core{core}", core * 3 + 1)]
+        return [Process(f"core{core}", place)]
     if stage.core == "cube":
-        return [Process(f"core{core}.cubecore0", core * 3 + 1)]
-    return [Process(f"core{core}.veccore{index}", core * 3 + 2 + index) for index in range(timeline.vector_cores_per_cube)]
+        return [Process(f"core{core}.cubecore0", place)]
+    return [Process(f"core{core}.veccore{index}", place + 1 + index) for index in range(vector_cores)]
 
 
 class NanosecondSlices:
