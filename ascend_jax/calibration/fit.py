@@ -1,0 +1,235 @@
+"""``fit``: named constants from measured rows, by robust least squares with weak priors; with what is sure and what is not."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from ascend_jax.calibration.constants import Constant, log_bounds, to_theta, to_values
+from ascend_jax.calibration.identify import ROWS_PER_CONSTANT, select
+from ascend_jax.calibration.minimise import Minimum
+from ascend_jax.calibration.problem import KNEE, Problem, Target, jacobian, minimum, predicted
+
+SMALLEST_SCALE = 0.01
+"""No model of a chip is better than 1 %, and measurements repeat no better."""
+FIRST_SCALE = 0.2
+SCALE_ROUNDS = 4
+SAME_SCALE = 0.02
+NARROWED = 0.7
+"""A constant is weakly identified if the rows leave it more than this share of its prior's deviation."""
+CORRELATED = 0.95
+NEAR_BOUND = 0.02
+MAD_TO_STD = 1.4826
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedConstant:
+    """One constant after the fit.
+
+    Attributes:
+      start, value: before and after, in the unit of the field.
+      log_std: standard error of the logarithm of ``value``: rows and prior together, from the Gauss-Newton Hessian.
+      fitted: whether it was free.
+      notes: why it was not fitted, or why it is weakly identified; empty if all is well.
+    """
+
+    constant: Constant
+    start: float
+    value: float
+    log_std: float
+    fitted: bool
+    notes: tuple[str, ...]
+
+    @property
+    def weak(self) -> bool:
+        """Whether the rows hardly determine it, though it was fitted."""
+        return self.fitted and bool(self.notes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """The outcome. ``scale`` is the robust standard deviation of the residuals' logarithm for a row of weight 1."""
+
+    constants: tuple[FittedConstant, ...]
+    scale: float
+    rows: int
+    residuals: np.ndarray
+    """log(predicted / measured) ``[R]``, at the fitted values."""
+    start_residuals: np.ndarray
+    """The same at the start values."""
+    correlation: np.ndarray
+    """Of the fitted constants' logarithms ``[P, P]``; 0 for those that were not."""
+    loss: float
+    steps: int
+    method: str
+    converged: bool
+
+    @property
+    def values(self) -> np.ndarray:
+        """``[P]``, fitted or not."""
+        return np.array([found.value for found in self.constants])
+
+
+def fit(problem: Problem, weights: np.ndarray | None = None) -> Fit:
+    """Fit as many of the constants as the rows can tell apart; float64 whatever the caller's setting.
+
+    Args:
+      problem: what to fit.
+      weights: ``[R]`` in place of the problem's own (cross-validation leaves rows out so; nothing compiles again).
+
+    Raises:
+      ValueError: fewer than three rows with weight, or a row without a finite prediction.
+    """
+    weights = problem.weights if weights is None else weights
+    with jax.enable_x64(True):
+        start_residuals = _start_residuals(problem, weights)
+        selection = select(_jacobians(problem), weights, _column(problem, "prior_log_std"), _names(problem))
+        best, method, scale = _solve(problem, weights, selection.chosen)
+        logs = _logs(problem, best, selection.chosen)
+        residuals = _residuals(problem, logs)
+        deviation, correlation = _uncertainty(problem, weights, logs, residuals, scale, selection.chosen)
+    notes = [_notes(problem, place, logs, deviation, correlation) for place in range(len(logs))]
+    constants = tuple(
+        FittedConstant(
+            constant=constant,
+            start=float(problem.start[place]),
+            value=float(np.exp(logs[place]) if selection.chosen[place] else problem.start[place]),
+            log_std=float(deviation[place]),
+            fitted=bool(selection.chosen[place]),
+            notes=notes[place] if selection.chosen[place] else (selection.reasons[place],),
+        )
+        for place, constant in enumerate(problem.constants)
+    )
+    return Fit(
+        constants=constants,
+        scale=scale,
+        rows=int(np.count_nonzero(weights > 0)),
+        residuals=residuals,
+        start_residuals=start_residuals,
+        correlation=correlation,
+        loss=float(best.loss),
+        steps=int(best.steps),
+        method=method,
+        converged=bool(best.converged),
+    )
+
+
+def _start_residuals(problem: Problem, weights: np.ndarray) -> np.ndarray:
+    used = int(np.count_nonzero(weights > 0))
+    if used < ROWS_PER_CONSTANT:
+        raise ValueError(f"{used} rows with weight: {ROWS_PER_CONSTANT} are the least for one constant; give more rows")
+    residuals = _residuals(problem, np.log(problem.start))
+    if bad := [row for row, residual in zip(problem.ids, residuals, strict=True) if not np.isfinite(residual)]:
+        raise ValueError(f"no finite prediction for the rows {', '.join(bad)}: leave them out")
+    return residuals
+
+
+def _starts(problem: Problem) -> np.ndarray:
+    """``[S, P]`` logarithms to begin from, a little inside the bounds: where a sigmoid is flat nothing moves."""
+    low, high = log_bounds(problem.constants)
+    prior, deviation = np.log(_column(problem, "prior")), _column(problem, "prior_log_std")
+    draws = prior + deviation * np.random.default_rng(problem.seed).normal(size=(max(problem.starts - 1, 0), len(prior)))
+    margin = 0.05 * (high - low)
+    return np.clip(np.concatenate([np.log(problem.start)[None], draws]), low + margin, high - margin)
+
+
+def _jacobians(problem: Problem) -> np.ndarray:
+    """``[S, R, P]`` at the chip's own values and at the other starts."""
+    points = np.concatenate([np.log(problem.start)[None], _starts(problem)[1:]])
+    return np.stack([np.asarray(jacobian(problem.predict_log, jnp.asarray(point))) for point in points])
+
+
+def _solve(problem: Problem, weights: np.ndarray, free: np.ndarray) -> tuple[Minimum, str, float]:
+    """The lowest minimum over the starts, and the scale: each follows from the other, so they are found in turns."""
+    points = [to_theta(problem.constants, np.exp(point)) for point in _starts(problem)]
+    best, method = _lowest(problem, points, _target(problem, weights, free, FIRST_SCALE))
+    scale = FIRST_SCALE
+    for _ in range(SCALE_ROUNDS):
+        before, scale = scale, _scale(_residuals(problem, _logs(problem, best, free)), weights, int(free.sum()))
+        if abs(scale - before) < SAME_SCALE * before:
+            break
+        best, method = _lowest(problem, [best.theta], _target(problem, weights, free, scale))
+    return best, method, scale
+
+
+def _lowest(problem: Problem, points: Sequence[Array], target: Target) -> tuple[Minimum, str]:
+    """From the best of ``points``; Adam has a go where L-BFGS neither converges nor gets anywhere."""
+    model, constants = problem.predict_log, problem.constants
+    found: list[tuple[Minimum, str]] = []
+    for point in points:
+        found.append((minimum(model, constants, "L-BFGS", point, target), "L-BFGS"))
+        if not found[-1][0].converged:
+            found.append((minimum(model, constants, "Adam", point, target), "Adam"))
+    return min(found, key=lambda outcome: float(outcome[0].loss))
+
+
+def _logs(problem: Problem, at: Minimum, free: np.ndarray) -> np.ndarray:
+    values = np.asarray(to_values(problem.constants, at.theta))
+    return np.log(np.where(free, values, problem.start))
+
+
+def _residuals(problem: Problem, logs: np.ndarray) -> np.ndarray:
+    return np.asarray(predicted(problem.predict_log, jnp.asarray(logs))) - np.log(problem.measured_s)
+
+
+def _target(problem: Problem, weights: np.ndarray, free: np.ndarray, scale: float) -> Target:
+    return Target(
+        measured_log=jnp.log(jnp.asarray(problem.measured_s)),
+        root_weights=jnp.sqrt(jnp.asarray(weights)),
+        scale=jnp.asarray(scale),
+        free=jnp.asarray(free),
+        start_log=jnp.log(jnp.asarray(problem.start)),
+        prior_log=jnp.log(jnp.asarray(_column(problem, "prior"))),
+        prior_log_std=jnp.asarray(_column(problem, "prior_log_std")),
+    )
+
+
+def _scale(residuals: np.ndarray, weights: np.ndarray, free: int) -> float:
+    """Robust standard deviation of a row of weight 1, about zero, with the constants' degrees of freedom taken off."""
+    spread = (np.sqrt(weights) * np.abs(residuals))[weights > 0]
+    inflated = MAD_TO_STD * np.median(spread) * np.sqrt(len(spread) / (len(spread) - free))
+    return max(float(inflated), SMALLEST_SCALE)
+
+
+def _uncertainty(
+    problem: Problem, weights: np.ndarray, logs: np.ndarray, residuals: np.ndarray, scale: float, free: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Standard errors ``[P]`` of the logarithms and their correlation ``[P, P]``; a constant not fitted keeps its prior's."""
+    slopes = np.asarray(jacobian(problem.predict_log, jnp.asarray(logs)))[:, free]
+    pulls = np.sqrt(weights) * residuals / scale
+    robust = weights / np.sqrt(1 + (pulls / KNEE) ** 2)  # what an outlier's row still counts
+    deviation = _column(problem, "prior_log_std")
+    hessian = slopes.T @ (slopes * robust[:, None]) / scale**2 + np.diag(1 / deviation[free] ** 2)
+    covariance = np.linalg.inv(hessian)
+    errors = np.sqrt(np.diag(covariance))
+    correlation = np.zeros((len(logs), len(logs)))
+    correlation[np.ix_(free, free)] = covariance / np.outer(errors, errors)
+    deviation[free] = errors
+    return deviation, correlation
+
+
+def _notes(problem: Problem, place: int, logs: np.ndarray, deviation: np.ndarray, correlation: np.ndarray) -> tuple[str, ...]:
+    """Why a fitted constant is weakly identified."""
+    constant, notes = problem.constants[place], []
+    low, high = (side[place] for side in log_bounds(problem.constants))
+    share = (logs[place] - low) / (high - low)
+    if not NEAR_BOUND <= share <= 1 - NEAR_BOUND:
+        notes.append(f"at its {'lower' if share < 0.5 else 'upper'} bound")
+    if deviation[place] > NARROWED * constant.prior_log_std:
+        kept = deviation[place] / constant.prior_log_std
+        notes.append(f"the rows leave {kept:.0%} of its prior's deviation")
+    for other, strength in enumerate(correlation[place]):
+        if other != place and abs(strength) > CORRELATED:
+            notes.append(f"correlated {strength:+.2f} with {problem.constants[other].name}")
+    return tuple(notes)
+
+
+def _column(problem: Problem, name: str) -> np.ndarray:
+    return np.array([getattr(constant, name) for constant in problem.constants], np.float64)
+
+
+def _names(problem: Problem) -> list[str]:
+    return [constant.name for constant in problem.constants]
