@@ -13,7 +13,7 @@ from tiling_search.jsonfile import Json
 MARKERS = "osD^vP*X<>hp"
 BAND = 0.2
 """Share of the measured time on each side of equality that the dashed lines mark."""
-WIDE_INCHES, HIGH_INCHES, DOTS_PER_INCH = 10.0, 7.0, 150
+WIDE_INCHES, HIGH_INCHES, DOTS_PER_INCH = 9.0, 7.0, 150
 
 
 def parity_plot(result: Json, kind: str) -> bytes:
@@ -24,7 +24,7 @@ def parity_plot(result: Json, kind: str) -> bytes:
       kind: ``png``, ``svg`` or ``pdf``.
     """
     rows = [row for row in result["rows"] if row["error"] is not None]
-    figure = Figure(figsize=(WIDE_INCHES, HIGH_INCHES), dpi=DOTS_PER_INCH, layout="constrained")
+    figure = Figure(figsize=(WIDE_INCHES, HIGH_INCHES), dpi=DOTS_PER_INCH, layout="compressed")
     axes = figure.add_subplot()
     _frame(axes, rows)
     colours = _assigned(sorted({row["group"] for row in rows}), [*colormaps["tab20"].colors])  # pyright: ignore
@@ -57,7 +57,8 @@ def _assigned(names: list[str], looks: list[Any]) -> dict[str, Any]:
 
 
 def _legends(figure: Figure, colours: dict[str, Any], markers: dict[str, Any]) -> None:
-    handles = [Line2D([], [], color=colour, marker="o", linestyle="none", label=name) for name, colour in colours.items()]
-    handles += [Line2D([], [], color="black", marker=mark, linestyle="none", label=name) for name, mark in markers.items()]
-    if handles:
-        figure.legend(handles=handles, loc="outside right upper", fontsize="small")
+    kernels = [Line2D([], [], color=look, marker="o", linestyle="none", label=name) for name, look in colours.items()]
+    chips = [Line2D([], [], color="black", marker=look, linestyle="none", label=name) for name, look in markers.items()]
+    if kernels:
+        figure.legend(handles=kernels, title="kernel", loc="outside right upper", fontsize="small")
+        figure.legend(handles=chips, title="chip", loc="outside right lower", fontsize="small")

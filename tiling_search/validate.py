@@ -73,7 +73,7 @@ def _case(entry: Row | Refused, predictor: Predictor) -> "Case":
     if isinstance(entry, Refused):
         raise _Skip(entry.reason)
     if entry.measured_s is None:
-        raise _Skip(f"{entry.metric or 'value'} of {entry.value:g} {entry.unit or 'unknown unit'} says no time")
+        raise _Skip(f"a {entry.metric or 'value'} in {entry.unit or 'no unit'}, and the row does not say of how much: no time")
     case = predictor.assume(entry)
     return case if case.tiling is not None else replace(case, tiling=predictor.tiling(case))
 
