@@ -27,7 +27,9 @@ def parity_plot(result: Json, kind: str) -> bytes:
     figure = Figure(figsize=(WIDE_INCHES, HIGH_INCHES), dpi=DOTS_PER_INCH, layout="compressed")
     axes = figure.add_subplot()
     _frame(axes, rows)
-    colours = _assigned(sorted({row["group"] for row in rows}), [*colormaps["tab20"].colors])  # pyright: ignore
+    paired = colormaps["tab20"]
+    strong_first = [paired(at) for at in (*range(0, 20, 2), *range(1, 20, 2))]
+    colours = _assigned(sorted({row["group"] for row in rows}), strong_first)
     markers = _assigned(sorted({row["chip"] or "unknown" for row in rows}), list(MARKERS))
     for row in rows:
         marker, colour = markers[row["chip"] or "unknown"], colours[row["group"]]

@@ -1,6 +1,7 @@
 """``tiling-search validate``: what is shown, written and drawn, and what it says of wrong usage."""
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -47,6 +48,17 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     file = tmp_path / "rows.json"
     file.write_text(json.dumps([{"unit": "us", "metric": "latency", "category": "attention"} | one for one in ROWS]))
     return str(file)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; from tiling_search.cli import main\n"
+        "main(['validate', '--help'], standalone_mode=False)\n"
+        "sys.exit(','.join({'jax', 'numpy', 'rich', 'matplotlib'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ROWS.json" in done.stdout and "--plot" in done.stdout
 
 
 def test_the_table_lists_rows_reasons_and_totals(rows: str) -> None:
