@@ -3,9 +3,10 @@
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 Json = dict[str, Any]
 
@@ -18,19 +19,31 @@ def dumps(data: Mapping[str, Any] | Iterable[Any]) -> str:
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Put ``content`` (text as UTF-8) in ``path`` at one stroke: a reader sees the old file or the new one, never half of one.
 
+    Raises:
+      OSError: the folder or the file cannot be written.
+    """
+    with replacing(path) as file:
+        file.write(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file beside ``path`` that takes its place when the block ends, and is removed where the block fails.
+
     A link keeps pointing where it does, an existing file keeps its mode, and a device or pipe is written to as it is.
 
     Raises:
       OSError: the folder or the file cannot be written.
     """
-    data = content.encode("utf-8") if isinstance(content, str) else content
     if path.exists() and not path.is_file():
-        path.write_bytes(data)
+        with path.open("wb") as file:
+            yield file
         return
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_bytes(data)
+        with temporary.open("wb") as file:
+            yield file
         if target.exists():
             shutil.copymode(target, temporary)
         os.replace(temporary, target)

@@ -16,6 +16,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 KERNELS = ("auto", "ub_resident", "coupled", "separated", "direct")
 OVERLAPS = ("serial", "roofline", "pipelined")
 CHIP_EXAMPLES = "Ascend910B3, Ascend310P3 or Ascend950PR_958x"
+TRACE_IDS = ("names", "numbers")
 STDOUT = "-"
 PLOTS = (".png", ".svg", ".pdf")
 
@@ -97,6 +98,12 @@ class JsonTarget(click.ParamType):
         return value
 
 
+class FileTarget(JsonTarget):
+    """A path whose folder exists."""
+
+    name = "FILE"
+
+
 class PlotTarget(JsonTarget):
     """A path whose ending is a format to draw in, on a machine that can draw."""
 
@@ -109,6 +116,47 @@ class PlotTarget(JsonTarget):
         if find_spec("matplotlib") is None:
             self.fail('matplotlib is not installed: pip install "ascend-jax[plot]"', param, ctx)
         return super().convert(value, param, ctx)
+
+
+class Cores(click.ParamType):
+    """``all`` as None, or indices of cube cores, ``N,N-M,…``, as a tuple."""
+
+    name = "N,N-M,...|all"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...] | None:
+        """The indices in order, each once."""
+        if not isinstance(value, str) or value == "all":
+            return None if value == "all" else value
+        try:
+            ranges = [[int(end) for end in part.split("-", 1)] for part in value.split(",")]
+        except ValueError:
+            self.fail(f"{value!r} must be cube cores, such as 0 or 0,4-7, or all.", param, ctx)
+        return tuple(sorted({core for ends in ranges for core in range(ends[0], ends[-1] + 1)}))
+
+
+def simulate_options(command: Command) -> Command:
+    """Add the files of ``simulate``, and what of the timeline goes into them."""
+    whole = click.IntRange(min=1)
+    options = [
+        click.option("--trace", type=FileTarget(), help="Write the trace.json of the operator simulator."),
+        click.option("--csv", type=FileTarget(), help="Write the time of each pipe, as PipeUtilization.csv has it."),
+        click.option(
+            "--series", type=FileTarget(), help="Write the bytes in use over time: JSON where it ends in .json, else CSV."
+        ),
+        click.option("--cores", type=Cores(), default="0", help="Cube cores to look at, with their vector cores [0]."),
+        click.option("--tasks", type=whole, metavar="N", help="Only the first N tasks (blocks of q rows) of a core [all]."),
+        click.option(
+            "--arrows",
+            type=click.IntRange(min=0),
+            default=1,
+            metavar="N",
+            help="Arrows of every Nth tile of a task; 0: none [1].",
+        ),
+        click.option("--ids", type=click.Choice(TRACE_IDS), default="names", help="Cores and pipes in the trace [names]."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 def model_options(command: Command) -> Command:

@@ -1,0 +1,127 @@
+"""Files of a timeline: what is in them, which cores and tasks, and nothing at all where something fails."""
+
+import csv
+import errno
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from made_up_timeline import MadeUpTimeline
+from trace_checker import checked, loads
+
+from ascend_jax.timeline.events import Events
+from ascend_jax.timeline.pipe_csv import Clocks
+from tiling_search.simulate import Wanted, viewer_note, write_timeline
+
+CLOCKS = Clocks(1e9, 1e9)
+NAMES = ("trace.json", "pipes.csv", "series.csv")
+
+
+class Broken(MadeUpTimeline):
+    """Fails in the middle."""
+
+    def chunks(self, cores: Sequence[int]) -> Iterator[Events]:
+        yield next(super().chunks(cores))
+        raise OSError(errno.ENOSPC, "no space left")
+
+
+class Watched(MadeUpTimeline):
+    """Remembers the tasks of each chunk that it was asked for."""
+
+    def chunks(self, cores: Sequence[int]) -> Iterator[Events]:
+        for chunk in super().chunks(cores):
+            ASKED.append(int(chunk.task.min()))
+            yield chunk
+
+
+ASKED: list[int] = []
+
+
+def files(folder: Path) -> Wanted:
+    trace, pipes, series = (folder / name for name in NAMES)
+    return Wanted(trace, pipes, series)
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def test_all_files_in_one_pass(tmp_path: Path) -> None:
+    timeline = MadeUpTimeline()
+    found = write_timeline(timeline, files(tmp_path), CLOCKS, {"chip": "made up"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(NAMES)
+    slices = checked((tmp_path / "trace.json").read_text())
+    assert found["written"]["trace"]["slices"] == sum(map(len, slices.values()))
+    assert {process.split(".")[0] for process, _ in slices} == {"core0"}
+    about = loads((tmp_path / "trace.json").read_text())["otherData"]
+    assert about == {"chip": "made up", "cores": "0 of 2 cube cores with tasks"}
+    assert len(rows_of(tmp_path / "pipes.csv")) == found["written"]["csv"]["rows"] == 3
+    assert len(rows_of(tmp_path / "series.csv")) == found["written"]["series"]["rows"]
+    assert found["events"] == len(timeline.events(0))
+
+
+def test_the_summary_needs_no_file() -> None:
+    timeline = MadeUpTimeline(tasks=20)
+    found = write_timeline(timeline, Wanted(), CLOCKS, {})
+    cube = next(row for row in found["pipes"] if row["pipe"] == "Cube")
+    mine = [event for event in timeline.events(0) if timeline.stages[event.stage].pipe == "Cube"]
+    assert cube["busy_s"] == pytest.approx(sum(event.end_s - event.start_s for event in mine))
+    assert 0 < cube["share"] < 1
+    assert found["written"] == {}
+
+
+@pytest.mark.parametrize(("cores", "text"), [(None, "0-4"), ((0, 2, 3), "0, 2-3"), ((4,), "4")])
+def test_cores_are_those_that_were_asked_for(tmp_path: Path, cores: tuple[int, ...] | None, text: str) -> None:
+    wanted = files(tmp_path)._replace(cores=cores)
+    found = write_timeline(MadeUpTimeline(cores=5), wanted, CLOCKS, {})
+    asked = list(range(5)) if cores is None else list(cores)
+    assert found["cores"] == asked
+    trace = loads((tmp_path / "trace.json").read_text())
+    assert trace["otherData"]["cores"] == f"{text} of 5 cube cores with tasks"
+    assert {event["pid"].split(".")[0] for event in trace["traceEvents"]} == {f"core{core}" for core in asked}
+    assert {int(row["block_id"]) for row in rows_of(tmp_path / "pipes.csv")} == set(asked)
+    assert {int(row["core"]) for row in rows_of(tmp_path / "series.csv")} == set(asked)
+
+
+def test_the_first_tasks_are_whole_and_the_rest_is_not_simulated(tmp_path: Path) -> None:
+    timeline, asked = Watched(tasks=60, cores=1), ASKED
+    asked.clear()
+    found = write_timeline(timeline, files(tmp_path)._replace(tasks=2), CLOCKS, {})
+    assert found["events"] == sum(event.task < 2 for event in timeline.events(0))
+    assert max(asked) < 10
+    text = (tmp_path / "trace.json").read_text()
+    checked(text)
+    assert loads(text)["otherData"]["cut"] == "the first 2 tasks of each core"
+    assert {event["args"]["task"] for event in loads(text)["traceEvents"] if event["ph"] == "X"} == {0, 1}
+
+
+def test_a_series_is_json_by_its_name(tmp_path: Path) -> None:
+    write_timeline(MadeUpTimeline(), Wanted(series=tmp_path / "series.JSON"), CLOCKS, {})
+    assert json.loads((tmp_path / "series.JSON").read_text())["columns"][:2] == ["core", "time_us"]
+
+
+def test_what_fails_leaves_the_old_files_and_no_others(tmp_path: Path) -> None:
+    for name in NAMES:
+        (tmp_path / name).write_text("old")
+    with pytest.raises(OSError, match="no space"):
+        write_timeline(Broken(), files(tmp_path), CLOCKS, {})
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(NAMES, "old")
+
+
+def test_a_core_without_a_task_and_a_file_for_two_purposes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cube core 2 has no task: those from 0 to 1 have"):
+        write_timeline(MadeUpTimeline(), files(tmp_path)._replace(cores=(0, 2)), CLOCKS, {})
+    with pytest.raises(ValueError, match="a file of its own"):
+        write_timeline(MadeUpTimeline(), files(tmp_path)._replace(csv=tmp_path / "." / "trace.json"), CLOCKS, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace_view.json", "msprof_20250101.json", "msprof_slice_0_1.json"])
+def test_names_that_mindstudio_insight_opens(name: str) -> None:
+    assert viewer_note(Path("somewhere") / name) is None
+
+
+@pytest.mark.parametrize("name", ["mytrace.json", "trace.JSON", "trace.json.txt", "msprof.json"])
+def test_names_that_it_does_not_open(name: str) -> None:
+    assert name in str(viewer_note(Path(name)))

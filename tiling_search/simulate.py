@@ -1,0 +1,139 @@
+"""A timeline written down: trace, pipes and use of memories, in one pass over its events and in bounded memory."""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from io import TextIOWrapper
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ascend_jax.timeline.events import Events, Simulated
+from ascend_jax.timeline.pipe_csv import Clocks, PipeTotals
+from ascend_jax.timeline.series import OccupancySeries
+from ascend_jax.timeline.trace import Ids, TraceWriter
+from tiling_search.jsonfile import Json, replacing
+
+INSIGHT_NAME = re.compile(r"(trace_view|trace|msprof(_slice)?(_[0-9]{1,15}){1,4})\.json")
+"""Names of files that MindStudio Insight opens."""
+
+
+class Wanted(NamedTuple):
+    """What to write, and what of the timeline.
+
+    Attributes:
+      trace, csv, series: files, None for none.
+      cores: indices of cube cores; None for all.
+      tasks: only the first tasks of each core; None for all.
+      ids, arrow_every: see ``TraceWriter``.
+    """
+
+    trace: Path | None = None
+    csv: Path | None = None
+    series: Path | None = None
+    cores: tuple[int, ...] | None = (0,)
+    tasks: int | None = None
+    ids: Ids = "names"
+    arrow_every: int = 1
+
+    def check(self) -> None:
+        """Raise ValueError where two files are one."""
+        files = [file.resolve() for file in (self.trace, self.csv, self.series) if file]
+        if len(set(files)) < len(files):
+            raise ValueError("--trace, --csv and --series name one file twice: give each a file of its own")
+
+
+def write_timeline(timeline: Simulated, wanted: Wanted, clocks: Clocks, about: Mapping[str, str]) -> Json:
+    """Write the files that are wanted, and sum up the pipes; each file appears whole or not at all.
+
+    Raises:
+      ValueError: a core that has no task, or one file for two purposes.
+      OSError: a file cannot be written.
+    """
+    wanted.check()
+    cores = _cores(timeline, wanted)
+    extent = {"cores": f"{_ranges(cores)} of {timeline.cores} cube cores with tasks"}
+    if wanted.tasks is not None:
+        extent["cut"] = f"the first {wanted.tasks} tasks of each core"
+    totals = PipeTotals(timeline, clocks)
+    written: Json = {}
+    with ExitStack() as stack:
+        trace = series = None
+        if wanted.trace:
+            file = _text(stack, wanted.trace)
+            trace = TraceWriter(file, timeline, {**about, **extent}, ids=wanted.ids, arrow_every=wanted.arrow_every)
+        if wanted.series:
+            kind = "json" if wanted.series.suffix.lower() == ".json" else "csv"
+            series = OccupancySeries(_text(stack, wanted.series), timeline, kind)
+        events = 0
+        for chunk in _chunks(timeline, cores, wanted.tasks):
+            events += chunk.stage.size
+            for sink in filter(None, (trace, series, totals)):
+                sink.add(chunk)
+        if trace and wanted.trace:
+            written["trace"] = {"file": str(wanted.trace), **trace.close()._asdict()}
+        if series and wanted.series:
+            written["series"] = {"file": str(wanted.series), "rows": series.close(), "peak_bytes": series.peak_bytes}
+        if wanted.csv:
+            written["csv"] = {"file": str(wanted.csv), "rows": totals.write(_text(stack, wanted.csv))}
+    return {"cores": list(cores), "tasks": wanted.tasks, "events": events, "pipes": _pipes(totals), "written": written}
+
+
+def viewer_note(trace: Path | None) -> str | None:
+    """What a person should know about the name of the trace; None where every viewer takes it."""
+    if trace is None or INSIGHT_NAME.fullmatch(trace.name):
+        return None
+    return f"MindStudio Insight opens only names such as trace.json, not {trace.name}; chrome://tracing and Perfetto take any"
+
+
+def _text(stack: ExitStack, path: Path) -> TextIOWrapper:
+    """A text file that takes the place of ``path`` when ``stack`` ends without an error."""
+    return stack.enter_context(TextIOWrapper(stack.enter_context(replacing(path)), encoding="utf-8", newline="\n"))
+
+
+def _cores(timeline: Simulated, wanted: Wanted) -> tuple[int, ...]:
+    cores = tuple(range(timeline.cores)) if wanted.cores is None else wanted.cores
+    if absent := [core for core in cores if not 0 <= core < timeline.cores]:
+        raise ValueError(f"cube core {absent[0]} has no task: those from 0 to {timeline.cores - 1} have; see --cores")
+    return cores
+
+
+def _chunks(timeline: Simulated, cores: tuple[int, ...], tasks: int | None) -> Iterator[Events]:
+    """The chunks of ``cores``, of the first ``tasks`` only: a core ends when all of its stages are past them."""
+    for core in cores:
+        beyond: set[int] = set()
+        for chunk in timeline.chunks([core]):
+            if tasks is None:
+                yield chunk
+                continue
+            beyond |= set(np.unique(chunk.stage[chunk.task >= tasks]).tolist())
+            yield _only(chunk, chunk.task < tasks)
+            if len(beyond) == len(timeline.stages):
+                break
+
+
+def _only(chunk: Events, kept: np.ndarray) -> Events:
+    columns = ("stage", "task", "tile", "start_s", "end_s", "done_s")
+    return Events(core=chunk.core, stages=chunk.stages, **{name: getattr(chunk, name)[kept] for name in columns})
+
+
+def _ranges(cores: tuple[int, ...]) -> str:
+    """``0, 4-7`` for 0, 4, 5, 6, 7."""
+    firsts = [core for core in cores if core - 1 not in cores]
+    lasts = [core for core in cores if core + 1 not in cores]
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(firsts, lasts, strict=True))
+
+
+def _pipes(totals: PipeTotals) -> list[Json]:
+    """Busy seconds of every pipe, and its share of its core's time."""
+    return [
+        {
+            "core": core,
+            "part": part,
+            "pipe": pipe,
+            "busy_s": busy_s,
+            "share": busy_s / totals.core_s[core, part] if totals.core_s[core, part] else 0.0,
+        }
+        for (core, part, pipe), busy_s in totals.busy_s.items()
+    ]
