@@ -10,7 +10,16 @@ from typing import Any
 
 import click
 
-from tiling_search.options import STDOUT, JsonTarget, PlotTarget, list_json, model_options, workload_options
+from tiling_search.options import (
+    STDOUT,
+    JsonTarget,
+    PlotTarget,
+    chip_options,
+    list_json,
+    model_options,
+    simulate_options,
+    workload_options,
+)
 
 NOTHING_FITS, CANNOT_WRITE, INTERRUPTED, BROKEN_PIPE = 1, 74, 130, 141
 
@@ -133,6 +142,44 @@ def evaluate(
         report = jax.device_get(evaluate(spec, work, cut, kernel=dataflow, overlap=overlap))
     data = evaluation_dict(spec.name, workload_dict(name, work), dataflow.name, overlap, Candidate(cut, report))
     _deliver(data, target, "show_evaluation")
+    if data["verdict"] != "FITS":
+        _end_unfit(data["message"], target)
+
+
+@main.command()
+@workload_options
+@chip_options
+@click.option("--tiling", required=True, metavar="FIELD=N,...", help="block_q=N,block_kv=N and other fields of Tiling.")
+@simulate_options
+def simulate(*, preset: str | None, chip: str, kernel: str, target: str | None, tiling: str, **flags: Any) -> None:
+    """Run one tiling event by event, and write what happens when.
+
+    The workload is a PRESET (tiling-search workloads lists them), or --q-heads, --q-len, --head-dim and further flags.
+    The trace opens in MindStudio Insight (call it trace.json), chrome://tracing and Perfetto: a process for each core, a thread
+    for each pipe, an arrow for each flag between cores. Files hold cube core 0 unless --cores says otherwise. A long run makes
+    a large trace: some 200 bytes for each stage of each tile; --tasks and --arrows make it smaller.
+    """
+    from tiling_search.compile_cache import use_compile_cache
+
+    use_compile_cache()
+    from ascend_jax import kernel_for, load_chip
+    from tiling_search.asked import tiling_from, workload_from
+    from tiling_search.simulate import Wanted, simulation
+
+    paths = {name: flags.pop(name) for name in ("trace", "csv", "series")}
+    extent = {
+        "cores": flags.pop("cores"),
+        "tasks": flags.pop("tasks"),
+        "ids": flags.pop("ids"),
+        "arrow_every": flags.pop("arrows"),
+    }
+    with _usage_errors():
+        wanted = Wanted(**{name: Path(path) if path else None for name, path in paths.items()}, **extent)
+        wanted.check()
+        spec = load_chip(chip)
+        name, work = workload_from(preset, flags)
+        data = simulation(spec, name, work, tiling_from(tiling), kernel_for(spec, kernel), wanted)
+    _deliver(data, target, "show_simulation", "simulation_views")
     if data["verdict"] != "FITS":
         _end_unfit(data["message"], target)
 

@@ -103,6 +103,12 @@ class FileTarget(JsonTarget):
 
     name = "FILE"
 
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """``value`` as it is, once it looks like a file to write to."""
+        if value == STDOUT:
+            self.fail("stdout is taken by the summary: name a file.", param, ctx)
+        return super().convert(value, param, ctx)
+
 
 class PlotTarget(JsonTarget):
     """A path whose ending is a format to draw in, on a machine that can draw."""
@@ -159,18 +165,23 @@ def simulate_options(command: Command) -> Command:
     return command
 
 
-def model_options(command: Command) -> Command:
-    """Add ``--chip``, ``--kernel``, ``--overlap`` and ``--json`` to a command."""
+def chip_options(command: Command) -> Command:
+    """Add ``--chip``, ``--kernel`` and ``--json`` to a command."""
     kernel_help = "Dataflow [auto: the one that the chip is built for]."
     options = [
         click.option("--chip", type=ChipName(), required=True, help="Name of a chip, or a TOML file of your own."),
         click.option("--kernel", type=click.Choice(KERNELS), default="auto", help=kernel_help),
-        click.option("--overlap", type=click.Choice(OVERLAPS), default="pipelined", help="How far stages overlap [pipelined]."),
         click.option("--json", "target", type=JsonTarget(), help="Write JSON to a file, or with - to stdout and nothing else."),
     ]
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def model_options(command: Command) -> Command:
+    """Add ``--chip``, ``--kernel``, ``--json`` and ``--overlap`` to a command."""
+    overlap_help = "How far stages overlap [pipelined]."
+    return chip_options(click.option("--overlap", type=click.Choice(OVERLAPS), default="pipelined", help=overlap_help)(command))
 
 
 list_json = click.option(

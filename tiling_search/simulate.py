@@ -7,13 +7,18 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
+from ascend_jax import Attention, NpuSpec, Tiling, Verdict
+from ascend_jax.kernels.kernel import Kernel
 from ascend_jax.timeline.events import Events, Simulated
 from ascend_jax.timeline.pipe_csv import Clocks, PipeTotals
 from ascend_jax.timeline.series import OccupancySeries
 from ascend_jax.timeline.trace import Ids, TraceWriter
 from tiling_search.jsonfile import Json, replacing
+from tiling_search.jsonout import evaluation_dict, workload_dict
+from tiling_search.result import Candidate
 
 INSIGHT_NAME = re.compile(r"(trace_view|trace|msprof(_slice)?(_[0-9]{1,15}){1,4})\.json")
 """Names of files that MindStudio Insight opens."""
@@ -42,6 +47,26 @@ class Wanted(NamedTuple):
         files = [file.resolve() for file in (self.trace, self.csv, self.series) if file]
         if len(set(files)) < len(files):
             raise ValueError("--trace, --csv and --series name one file twice: give each a file of its own")
+
+
+def simulation(spec: NpuSpec, name: str, work: Attention, tiling: Tiling, kernel: Kernel, wanted: Wanted) -> Json:
+    """Simulate ``work``, called ``name``, and write the files that are wanted, unless ``tiling`` does not fit.
+
+    Raises:
+      ValueError, OSError: as :func:`write_timeline`.
+    """
+    from ascend_jax.timeline.simulate import simulate  # noqa: PLC0415 # pyright: ignore[reportMissingImports]
+
+    wanted.check()
+    with jax.enable_x64(True):  # whole bytes and blocks
+        timeline = simulate(spec, work, tiling, kernel=kernel)
+        found = Candidate(tiling, jax.device_get(timeline.report))
+        data = evaluation_dict(spec.name, workload_dict(name, work), kernel.name, "simulated", found)
+        if found.verdict != Verdict.FITS:
+            return data | {"timeline": None}
+        about = {key: str(data[key]) for key in ("chip", "kernel", "tiling")} | {"workload": name}
+        clocks = Clocks(float(spec.cube_clock_hz), float(spec.vector_clock_hz))
+        return data | {"timeline": write_timeline(timeline, wanted, clocks, about)}
 
 
 def write_timeline(timeline: Simulated, wanted: Wanted, clocks: Clocks, about: Mapping[str, str]) -> Json:
@@ -77,7 +102,15 @@ def write_timeline(timeline: Simulated, wanted: Wanted, clocks: Clocks, about: M
             written["series"] = {"file": str(wanted.series), "rows": series.close(), "peak_bytes": series.peak_bytes}
         if wanted.csv:
             written["csv"] = {"file": str(wanted.csv), "rows": totals.write(_text(stack, wanted.csv))}
-    return {"cores": list(cores), "tasks": wanted.tasks, "events": events, "pipes": _pipes(totals), "written": written}
+    return {
+        "active_cores": timeline.cores,
+        "cores": list(cores),
+        "tasks": wanted.tasks,
+        "events": events,
+        "pipes": _pipes(totals),
+        "written": written,
+        "note": viewer_note(wanted.trace),
+    }
 
 
 def viewer_note(trace: Path | None) -> str | None:
