@@ -104,7 +104,7 @@ def tensor_bytes(work: Attention, lengths: Sequences, tiling: Tiling) -> dict[st
     partial = q_rows * work.q_heads * split_row_bytes(work) * tiling.kv_split
     return {
         "Q, O": q_rows * work.q_heads * (work.head_dim + work.value_dim) * e,
-        "K, V": kv_rows * work.kv_heads * (work.head_dim + work.value_dim) * e,
+        "K, V": kv_rows * work.kv_heads * work.kv_columns * e,
         "split results": jnp.where(tiling.kv_split > 1, partial, 0.0),
     }
 

@@ -1,11 +1,14 @@
 """The part of the model that slots and preload decide: occupancy, verdict, pace, and the seconds of the whole call."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 
+from ascend_jax._largest import largest
+from ascend_jax._pytree import Leaf
 from ascend_jax.cost.balance import busiest_core
 from ascend_jax.cost.overlap import pace
 from ascend_jax.cost.prepare import Prepared
@@ -42,13 +45,19 @@ def finish(spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel, prepar
     slots = {name: buffer.slots for name, buffer in buffers.items()}
     period, limits, fewest = pace(kernel.graph, prepared.steady, slots, tiling.preload)
     fill_s = jnp.maximum(prepared.steady.latency_s - period, 0.0)
-    pipelined_s = _core_seconds(spec, prepared, period, fill_s, rounding)
-    serial_s = _core_seconds(spec, prepared, prepared.steady.serial_s, jnp.zeros_like(fill_s), rounding)
+    pipelined_s = _core_seconds(spec, prepared, Rate(period, fill_s, slots), rounding)
+    serial = Rate(prepared.steady.serial_s, jnp.zeros_like(fill_s), {})
+    serial_s = _core_seconds(spec, prepared, serial, rounding)
     work_s = jnp.minimum(pipelined_s, serial_s) + _combine_seconds(spec, given, tiling)
-    seconds = jnp.where(jnp.sum(prepared.shapes.tasks) > 0, spec.launch_s + work_s, 0.0)
+    seconds = jnp.where(jnp.sum(prepared.shapes.tasks) > 0, start_seconds(spec, kernel) + work_s, 0.0)
     stuck = (held.verdict == float(Verdict.FITS)) & jnp.any(fewest < 1)
     verdict = jnp.where(stuck, float(Verdict.PIPELINE_DEADLOCK), held.verdict)
     return Finished(seconds, period, limits, replace(held, verdict=verdict))
+
+
+def start_seconds(spec: NpuSpec, kernel: Kernel) -> Leaf:
+    """From the launch to the first task: the launch itself, and the kernel's scalar head."""
+    return spec.launch_s + kernel.head_cycles / spec.cube_clock_hz
 
 
 def score(
@@ -60,18 +69,37 @@ def score(
     return jnp.where(fits, done.seconds, jnp.inf), done.occupancy.verdict, done.occupancy.used_bytes["UB"]
 
 
-def _core_seconds(spec: NpuSpec, prepared: Prepared, period: Array, fill_s: Array, rounding: Rounding) -> Array:
+class Rate(NamedTuple):
+    """How fast a core works: seconds from tile to tile, to fill its pipes once, and the slots that tasks may hold."""
+
+    period_s: Array
+    fill_s: Array
+    slots: Mapping[str, Leaf]
+
+
+def _core_seconds(spec: NpuSpec, prepared: Prepared, rate: Rate, rounding: Rounding) -> Array:
     """Seconds of the busiest core: its tasks' tiles, the scalar work to begin them, and the time to fill its pipes once.
 
     A core of an average share fills its pipes as far as it gets any tile at all.
     """
     shapes, cores = prepared.shapes, spec.cube_cores
-    share = shapes.tasks * shapes.tiles_per_task / cores
-    fills = jnp.where(shapes.tiles > 0, fill_s, 0.0)
-    total = jnp.sum(share * period + shapes.tasks / cores * spec.task_s) + jnp.max(fills * jnp.minimum(share, 1.0))
-    longest = shapes.longest_tiles * period + spec.task_s
+    share = shapes.tasks / cores
+    fills = jnp.where(shapes.tiles > 0, rate.fill_s, 0.0)
+    some = jnp.minimum(share * shapes.tiles_per_task, 1.0)
+    total = jnp.sum(share * _task_seconds(spec, prepared, rate, shapes.tiles_per_task)) + jnp.max(fills * some)
+    longest = _task_seconds(spec, prepared, rate, shapes.longest_tiles)
     each = busiest_core(cores, jnp.zeros_like(longest), longest, shapes.longest_tasks, rounding)
     return jnp.maximum(total, jnp.max(each + fills))
+
+
+def _task_seconds(spec: NpuSpec, prepared: Prepared, rate: Rate, tiles: Array) -> Array:
+    """From task to task of ``tiles`` tiles: theirs, or as long as a task holds a slot, over the slots; and the scalar work."""
+    held = [
+        (held_s + jnp.maximum(tiles - 1, 0.0) * rate.period_s) / rate.slots[name]
+        for name, held_s in prepared.steady.tasks_s.items()
+        if name in rate.slots
+    ]
+    return largest([tiles * rate.period_s, *(jnp.where(tiles >= 0.5, one, 0.0) for one in held)]) + spec.task_s
 
 
 def _combine_seconds(spec: NpuSpec, given: Problem, tiling: Tiling) -> Array:

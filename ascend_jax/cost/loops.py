@@ -16,10 +16,11 @@ from ascend_jax.kernels.kernel import Graph
 
 
 class Term(NamedTuple):
-    """A time on an edge: a stage's whole duration, the lead of a chunked flow, or the release of its slot."""
+    """A time on an edge: how long a stage keeps its pipe, until its result is visible, the lead of a chunked flow, or the
+    release of its slot."""
 
     kind: str
-    """``stage``, ``lead`` or ``release``."""
+    """``stage``, ``done``, ``lead`` or ``release``."""
     name: str
     """Of the stage, or of the flow's buffer."""
 
@@ -38,6 +39,8 @@ class Edge:
     steps: int = 0
     ahead: int = 0
     slot: str | None = None
+    at_most: Term | None = None
+    """A whole duration of the producer that ``term`` never exceeds, where it is not one itself."""
 
 
 class Tokens(NamedTuple):
@@ -60,19 +63,28 @@ def edges(graph: Graph) -> list[Edge]:
     found = []
     pipes: dict[str, list[str]] = defaultdict(list)
     for stage in graph.tile_stages:
-        pipes[stage.pipe].append(stage.name)
+        pipes[graph.queue(stage)].append(stage.name)
     for names in pipes.values():
         for position, name in enumerate(names):
             following = names[(position + 1) % len(names)]
             ahead = graph.stage(name).late - graph.stage(following).late
             wraps = int(position == len(names) - 1)
             found.append(Edge(name, following, Term("stage", name), steps=wraps, ahead=ahead))
-    for flow in graph.flows:
-        lead = Term("lead", flow.buffer) if flow.chunked else Term("stage", flow.producer)
-        release = Term("release", flow.buffer) if flow.chunked else Term("stage", flow.consumer)
-        found.append(Edge(flow.producer, flow.consumer, lead, flags=int(flow.handoff)))
-        found.append(Edge(flow.consumer, flow.producer, release, flags=int(flow.handoff), slot=flow.buffer))
+    for flow in graph.tile_flows:
+        whole = done(graph, flow.producer)
+        flags, name = int(flow.handoff), str(flow.buffer)
+        lead = Term("lead", name) if flow.chunked else whole
+        found.append(Edge(flow.producer, flow.consumer, lead, flags=flags, steps=flow.lag, at_most=whole))
+        if flow.buffer is not None:
+            whole = Term("stage", flow.consumer)
+            release = Term("release", name) if flow.chunked else whole
+            found.append(Edge(flow.consumer, flow.producer, release, flags=flags, slot=name, at_most=whole))
     return found
+
+
+def done(graph: Graph, name: str) -> Term:
+    """Until the result of the stage ``name`` is visible: later than its pipe is free, where it goes over GM."""
+    return Term("done" if graph.stage(name).gm else "stage", name)
 
 
 @cache
@@ -96,24 +108,25 @@ def loops(graph: Graph) -> dict[Tokens, tuple[Loop, ...]]:
 
 
 class _Candidate(NamedTuple):
-    """A loop with what it takes to compare it: what it needs, and what it offers, as sets of (stage, term) pairs."""
+    """A loop with what it takes to compare it: the times it needs, as sets of (stage, term, whole duration that covers it)."""
 
     loop: Loop
     tokens: Tokens
     stages: frozenset[str]
-    needs: frozenset[tuple[str, str]]
+    needs: frozenset[tuple[str, Term, Term]]
 
     @classmethod
     def of(cls, path: list[Edge]) -> "_Candidate":
         slots = tuple(sorted(edge.slot for edge in path if edge.slot))
         tokens = Tokens(sum(edge.steps for edge in path), sum(edge.ahead for edge in path), slots)
         loop = Loop(tuple(sorted(edge.term for edge in path)), sum(edge.flags for edge in path))
-        # Every term is at most the duration of the stage that its edge leaves, so a whole stage covers any of them.
-        needs = frozenset((edge.producer, "" if edge.term.kind == "stage" else edge.term.name) for edge in path)
+        needs = frozenset((edge.producer, edge.term, edge.at_most or edge.term) for edge in path)
         return cls(loop, tokens, frozenset(edge.producer for edge in path), needs)
 
-    def covers(self, need: tuple[str, str]) -> bool:
-        return need in self.needs or (need[0], "") in self.needs
+    def covers(self, need: tuple[str, Term, Term]) -> bool:
+        """Whether a time of this loop is at least ``need``, whatever the numbers are."""
+        stage, term, whole = need
+        return bool({term, whole, Term("done", stage)} & {offered for name, offered, _ in self.needs if name == stage})
 
 
 def _dominated(one: _Candidate, others: list[_Candidate]) -> bool:

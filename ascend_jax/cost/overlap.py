@@ -3,9 +3,10 @@
 Always roofline ≤ pipelined ≤ serial.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
+from graphlib import TopologicalSorter
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from jax import Array, lax
 
 from ascend_jax._largest import largest, largest_ratio
 from ascend_jax._pytree import Leaf
-from ascend_jax.cost.loops import Edge, Loop, Term, Tokens, edges, loops
+from ascend_jax.cost.loops import Edge, Loop, Term, Tokens, done, edges, loops
 from ascend_jax.cost.stages import StageCosts
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels.kernel import Graph
@@ -28,6 +29,7 @@ class Steady(NamedTuple):
       loops_s: time around the loops of each group of ``loops(graph)``; empty where the model has none.
       held: tiles that the slots of each chunked flow hold.
       latency_s: of a lone tile with its task's load of Q and store of O.
+      tasks_s: how long a task of one tile holds its slot, by the buffer; empty where the model has no slots.
       serial_s: seconds a tile if nothing overlapped; no schedule takes longer.
     """
 
@@ -35,6 +37,7 @@ class Steady(NamedTuple):
     loops_s: tuple[Array, ...]
     held: dict[str, Array]
     latency_s: Array
+    tasks_s: dict[str, Array]
     serial_s: Array
 
 
@@ -104,21 +107,22 @@ def _shared(tile: Tile) -> dict[str, Array]:
 
 def _serial_seconds(tile: Tile) -> tuple[Array, Array]:
     """All stages and flags of a tile with its share of the task's row stages; and of a lone tile with all of them."""
-    seconds, graph = tile.costs.seconds, tile.graph
+    costs, graph = tile.costs, tile.graph
     flags = 2 * sum(flow.handoff for flow in graph.flows) * tile.spec.handoff_s
-    tile_s = sum((seconds[stage.name] for stage in graph.tile_stages), flags)
-    row_s = sum((seconds[stage.name] for stage in graph.row_stages), jnp.zeros_like(tile_s))
+    whole = {name: seconds + costs.latency_s[name] for name, seconds in costs.seconds.items()}
+    tile_s = sum((whole[stage.name] for stage in graph.tile_stages), flags)
+    row_s = sum((whole[stage.name] for stage in graph.row_stages), jnp.zeros_like(tile_s))
     return tile_s + row_s / tile.per_task, tile_s + row_s
 
 
 def _serial(tile: Tile) -> Steady:
     serial_s, lone_s = _serial_seconds(tile)
-    return Steady({"serial execution": serial_s}, (), {}, lone_s, serial_s)
+    return Steady({"serial execution": serial_s}, (), {}, lone_s, {}, serial_s)
 
 
 def _roofline(tile: Tile) -> Steady:
     serial_s, _ = _serial_seconds(tile)
-    return Steady(_shared(tile), (), {}, jnp.zeros_like(serial_s), serial_s)
+    return Steady(_shared(tile), (), {}, jnp.zeros_like(serial_s), {}, serial_s)
 
 
 def _pipelined(tile: Tile) -> Steady:
@@ -126,7 +130,7 @@ def _pipelined(tile: Tile) -> Steady:
     limits = _shared(tile) | _chunk_limits(tile)
     around = _around_loops(tile.graph, times, tile.spec.handoff_s)
     serial_s, _ = _serial_seconds(tile)
-    return Steady(limits, around, held, _latency(tile, times), serial_s)
+    return Steady(limits, around, held, _latency(tile, times), _task_loops(tile, times), serial_s)
 
 
 def _edge_times(tile: Tile) -> tuple[dict[Term, Array], dict[str, Array]]:
@@ -138,15 +142,17 @@ def _edge_times(tile: Tile) -> tuple[dict[Term, Array], dict[str, Array]]:
     """
     costs = tile.costs
     times = {Term("stage", name): seconds for name, seconds in costs.seconds.items()}
+    times |= {Term("done", name): seconds + costs.latency_s[name] for name, seconds in costs.seconds.items()}
     held = {}
-    for flow in tile.graph.flows:
-        if not flow.chunked:
+    for flow in tile.graph.tile_flows:
+        if not flow.chunked or flow.buffer is None:
             continue
         pieces, depth = costs.chunks[flow.buffer], tile.chunk_slots[flow.buffer]
         produce, consume = costs.seconds[flow.producer], costs.seconds[flow.consumer]
         tiles = tile.rounding.ceil_div(depth, pieces)
         held[flow.buffer] = tiles
-        times[Term("lead", flow.buffer)] = jnp.maximum(produce / pieces, produce - consume * (1 - 1 / pieces))
+        lead = jnp.maximum(produce / pieces, produce - consume * (1 - 1 / pieces))
+        times[Term("lead", flow.buffer)] = lead + costs.latency_s[flow.producer]
         times[Term("release", flow.buffer)] = consume * (tiles * pieces - depth + 1) / pieces
     return times, held
 
@@ -156,8 +162,8 @@ def _chunk_limits(tile: Tile) -> dict[str, Array]:
     seconds = tile.costs.seconds
     return {
         f"slots of {flow.buffer}": (seconds[flow.producer] + seconds[flow.consumer]) / tile.chunk_slots[flow.buffer]
-        for flow in tile.graph.flows
-        if flow.chunked
+        for flow in tile.graph.tile_flows
+        if flow.chunked and flow.buffer is not None
     }
 
 
@@ -192,37 +198,60 @@ def _loop_name(loop: Loop, tokens: Tokens) -> str:
 
 
 def _latency(tile: Tile, times: Mapping[Term, Array]) -> Array:
-    """The longest way of a lone tile through the stages, from the load of Q to the store of O.
+    """The longest way of a lone tile through the stages, from the load of Q until O is visible in GM.
 
-    Pipes keep their order and chunked flows their lead. Row stages come before or after the tile's own.
+    Pipes keep their order and chunked flows their lead.
     """
-    graph, seconds, waits = tile.graph, tile.costs.seconds, edges(tile.graph)
+    arrival = _arrivals(tile, times)
+    return largest(arrival[stage.name] + times[done(tile.graph, stage.name)] for stage in tile.graph.stages)
+
+
+def _task_loops(tile: Tile, times: Mapping[Term, Array]) -> dict[str, Array]:
+    """Seconds for which a lone tile's task holds its slot, by the buffer of each flow that has slots for tasks."""
+    found = {}
+    for flow in tile.graph.row_flows:
+        if flow.buffer is not None:
+            arrival = _arrivals(tile, times, flow.producer)
+            found[flow.buffer] = arrival[flow.consumer] + times[Term("stage", flow.consumer)]
+    return found
+
+
+def _arrivals(tile: Tile, times: Mapping[Term, Array], origin: str | None = None) -> dict[str, Array]:
+    """When the inputs of each stage of a lone tile are there: from the start of the task, or from that of stage ``origin``."""
+    waits = _lone_waits(tile.graph)
     zero = jnp.zeros_like(tile.per_task)
-    before = sum((seconds[stage.name] for stage in graph.row_stages if stage.opens), zero)
-    after = sum((seconds[stage.name] for stage in graph.row_stages if not stage.opens), zero)
     start: dict[str, Array] = {}
     for name in _topological(waits):
-        arrivals = [
+        found = [
             start[edge.producer] + times[edge.term] + edge.flags * tile.spec.handoff_s
             for edge in waits
-            if edge.consumer == name and not edge.steps and not edge.slot
+            if edge.consumer == name and edge.producer in start
         ]
-        start[name] = largest(arrivals) if arrivals else zero
-    return before + largest(start[stage.name] + seconds[stage.name] for stage in graph.tile_stages) + after
+        if found or origin in (None, name):
+            start[name] = largest(found) if found else zero
+    return start
 
 
-def _topological(waits: list[Edge]) -> list[str]:
-    """Stages in an order in which every input comes first (waits for earlier tiles and slots left out)."""
-    inputs: dict[str, set[str]] = {}
+@cache
+def _lone_waits(graph: Graph) -> tuple[Edge, ...]:
+    """Waits within one tile that is alone in its task: inputs, and the order of each queue with the row stages in it."""
+    waits = [edge for edge in edges(graph) if not edge.steps and not edge.slot]
+    for flow in graph.row_flows:
+        waits.append(Edge(flow.producer, flow.consumer, done(graph, flow.producer), flags=int(flow.handoff)))
+    for row in graph.row_stages:
+        for other in graph.tile_stages:
+            if graph.queue(other) == graph.queue(row):
+                first, second = (row, other) if row.opens else (other, row)
+                waits.append(Edge(first.name, second.name, Term("stage", first.name)))
+    return tuple(waits)
+
+
+def _topological(waits: Sequence[Edge]) -> list[str]:
+    """Stages in an order in which every producer comes first."""
+    order = TopologicalSorter({name: () for edge in waits for name in (edge.producer, edge.consumer)})
     for edge in waits:
-        inputs.setdefault(edge.consumer, set())
-        inputs.setdefault(edge.producer, set())
-        if not edge.steps and not edge.slot:
-            inputs[edge.consumer].add(edge.producer)
-    done: list[str] = []
-    while len(done) < len(inputs):
-        done += [name for name in inputs if name not in done and inputs[name] <= set(done)]
-    return done
+        order.add(edge.consumer, edge.producer)
+    return list(order.static_order())
 
 
 SERIAL = Overlap("serial", _serial)

@@ -51,12 +51,14 @@ def prepare(spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel, overl
     work, lengths = given
     buffers = kernel.buffers(spec, work, tiling, rounding)
     slots = {name: slot_bytes(buffer, rounding) for name, buffer in buffers.items()}
-    shapes = over(lengths)(lambda sequence: geometry(spec, work, tiling, sequence, rounding))(lengths)
+    shapes = over(lengths)(lambda sequence: geometry(spec, work, tiling, sequence, rounding, kernel.kv_rows if kernel.trim else 0))(lengths)
     active = jnp.clip(jnp.sum(shapes.tasks), 1.0, spec.cube_cores)
     workspace = sum((slots[name] for name, buffer in buffers.items() if buffer.memory == "GM"), jnp.zeros_like(active))
     contention = Contention(active, workspace * LIVE_SLOTS * active)
     chunk_slots = {
-        flow.buffer: tiling.l0_depth if flow.in_l0c else tiling.ub_depth for flow in kernel.graph.flows if flow.chunked
+        flow.buffer: tiling.l0_depth if flow.in_l0c else buffers[flow.buffer].slots + jnp.zeros_like(active)
+        for flow in kernel.graph.tile_flows
+        if flow.chunked and flow.buffer is not None
     }
 
     def one(sequence: Sequences, shape: Geometry) -> tuple[StageCosts, Steady]:

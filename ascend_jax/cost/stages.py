@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from ascend_jax._largest import largest
 from ascend_jax.cost.traffic import Contention, Hits, Traffic, hits, transfer_traffic
 from ascend_jax.cost.units import matmul_time, transfer_seconds, vector_seconds
 from ascend_jax.hardware.spec import NpuSpec
@@ -22,7 +23,8 @@ class StageCosts(NamedTuple):
     """One average tile (row stages: one task) of one sequence, on one core among ``active`` (rank 0 each).
 
     Attributes:
-      seconds: per stage, under the contention of all active cores doing the same.
+      seconds: per stage, how long it keeps its pipe under the contention of all active cores doing the same.
+      latency_s: per stage, from then until its result is visible.
       busy: seconds per unit (pipe) of all tile stages; MTE1 counts beside the Cube that it feeds.
       row_busy: the same of the row stages, once per task.
       cube_s: seconds of the Cube's own work in a tile (``busy["Cube"]`` counts what it waits for MTE1 too).
@@ -33,6 +35,7 @@ class StageCosts(NamedTuple):
     """
 
     seconds: dict[str, Array]
+    latency_s: dict[str, Array]
     busy: dict[str, Array]
     row_busy: dict[str, Array]
     cube_s: Array
@@ -69,17 +72,20 @@ def stage_costs(
     jobs = kernel.work(spec, work, shape)
     zero = jnp.zeros_like(shape.rows)
     seconds: dict[str, Array] = {}
+    latency: dict[str, Array] = {}
     steps: dict[str, L0Steps] = {}
     sums = {per_row: _Sums(zero) for per_row in (False, True)}
     for stage in kernel.graph.stages:
         job = jobs[stage.name]
         parts = [_cost(spec, part, work.element_bytes, tiling, hit, active=active, rounding=rounding) for part in job]
         seconds[stage.name] = sum((part.seconds for part in parts), zero)
+        latency[stage.name] = _latency(spec, job, zero) if stage.gm else zero
         sums[stage.per_row].add(stage.pipe, parts, job)
         steps.update((stage.name, part.l0) for part in parts if part.l0 is not None)
     tile, row = sums[False], sums[True]
     return StageCosts(
         seconds=seconds,
+        latency_s=latency,
         busy=dict(tile.busy),
         row_busy=dict(row.busy),
         cube_s=tile.cube_s,
@@ -89,6 +95,12 @@ def stage_costs(
         row_traffic=row.traffic,
         chunks=kernel.chunks(shape, steps["mm_qk"], steps["mm_pv"]),
     )
+
+
+def _latency(spec: NpuSpec, job: Work, zero: Array) -> Array:
+    """That of GM once, as far as a tile moves anything over it: the transfers of a stage are under way together."""
+    moves = [jnp.minimum(part.instructions + zero, 1.0) for part in job if isinstance(part, Transfer) and part.stream != "chip"]
+    return largest(moves) * spec.gm_latency_s if moves else zero
 
 
 class _Sums:
@@ -123,7 +135,7 @@ def _cost(
 ) -> _Part:
     match part:
         case Transfer():
-            traffic = transfer_traffic(part, hit, active)
+            traffic = transfer_traffic(spec, part, hit, active)
             seconds = jnp.maximum(transfer_seconds(spec, part), traffic.seconds(spec))
             zero = jnp.zeros_like(seconds)
             return _Part(seconds, zero, zero, traffic)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from ascend_jax.cost.units import burst_gap
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels.geometry import Geometry
 from ascend_jax.kernels.kernel import Transfer
@@ -42,23 +43,25 @@ def hits(spec: NpuSpec, work: Attention, sequence: Sequences, shape: Geometry, o
     """How much of K, V and of the workspace L2 serves.
 
     The workspace stays in L2 as far as it fits. K and V are read from GM once; later reads hit as far as L2 holds the
-    keys of the heads that the active cores work on, beside the workspace.
+    keys of the heads that the active cores work on, beside the workspace: each core gets a run of neighbouring tasks, as the
+    vendor's host-side balancing deals them.
     """
     active, workspace_bytes = others
-    per_head = sequence.kv_len * (work.head_dim + work.value_dim) * work.element_bytes
+    per_head = sequence.kv_len * work.kv_columns * work.element_bytes
     heads = sequence.count * work.kv_heads
-    read = shape.tiles * shape.keys * (work.head_dim + work.value_dim) * work.element_bytes
+    read = shape.tiles * shape.keys * work.kv_columns * work.element_bytes
     reuse = 1 - jnp.minimum(heads * per_head / jnp.maximum(read, 1.0), 1.0)
-    live_heads = jnp.clip(active * heads / jnp.maximum(shape.tasks, 1.0), 1.0, jnp.maximum(heads, 1.0))
+    live_heads = jnp.clip(active, 1.0, jnp.maximum(heads, 1.0))
     room = jnp.maximum(spec.l2_bytes - workspace_bytes, 0.0)
     kept = jnp.minimum(room / jnp.maximum(live_heads * per_head, 1.0), 1.0)
     workspace = jnp.minimum(spec.l2_bytes / jnp.maximum(workspace_bytes, 1.0), 1.0)
     return Hits(kv=reuse * kept, workspace=workspace)
 
 
-def transfer_traffic(transfer: Transfer, hit: Hits, active: Array) -> Traffic:
-    """Bytes that ``active`` cores move over GM and L2 when each makes this transfer once; none for on-chip paths."""
-    moved = transfer.bursts * transfer.burst_bytes * transfer.units * active
+def transfer_traffic(spec: NpuSpec, transfer: Transfer, hit: Hits, active: Array) -> Traffic:
+    """Bytes that ``active`` cores move over GM and L2 when each makes this transfer once, with what short bursts waste; none
+    for on-chip paths."""
+    moved = transfer.bursts * (transfer.burst_bytes + burst_gap(spec, transfer)) * transfer.units * active
     match transfer.stream:
         case "chip":
             return Traffic(jnp.zeros_like(moved), jnp.zeros_like(moved))

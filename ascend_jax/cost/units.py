@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from ascend_jax._pytree import Leaf
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels.kernel import Matmul, Transfer, VectorOps
 from ascend_jax.kernels.l0 import FRACTAL, L0Steps, l0_steps
@@ -31,8 +32,13 @@ def transfer_seconds(spec: NpuSpec, transfer: Transfer) -> Array:
     rate = getattr(spec, f"{transfer.path}_bytes_per_s")
     if "gm" not in transfer.path:
         return transfer.bursts * transfer.burst_bytes / rate
-    moved = transfer.bursts * (transfer.burst_bytes + spec.dma_burst_gap_bytes)
+    moved = transfer.bursts * (transfer.burst_bytes + burst_gap(spec, transfer))
     return transfer.instructions * spec.dma_startup_s + moved / rate
+
+
+def burst_gap(spec: NpuSpec, transfer: Transfer) -> Leaf:
+    """Bytes that each contiguous burst costs besides its own."""
+    return spec.nd2nz_burst_gap_bytes if transfer.path == "gm_to_l1" else spec.dma_burst_gap_bytes
 
 
 def matmul_time(spec: NpuSpec, matmul: Matmul, element_bytes: int, l0_depth: Array, rounding: Rounding) -> MatmulTime:
@@ -54,7 +60,11 @@ def matmul_time(spec: NpuSpec, matmul: Matmul, element_bytes: int, l0_depth: Arr
 
 
 def vector_seconds(spec: NpuSpec, ops: VectorOps) -> Array:
-    """``Σ slope · repeats + starts · (head + tail)`` cycles (PTO-ISA cost model); a repeat is 256 bytes of float32."""
+    """``Σ slope · repeats + starts · (head + tail)`` cycles (PTO-ISA cost model); a repeat is 256 bytes of float32.
+
+    Outside of a fused vector function each instruction takes its operands through UB, which adds ``round_trip``.
+    """
     per_repeat = spec.vector_repeat_bytes / FLOAT32_BYTES
-    repeats = sum(getattr(spec.vector, name) * elements for name, elements in ops.elements.items()) / per_repeat
-    return (repeats + ops.instructions * (spec.vector.head + spec.vector.tail)) / spec.vector_clock_hz
+    trip = 0.0 if ops.fused else spec.vector.round_trip
+    cycles = sum((getattr(spec.vector, name) + trip) * elements for name, elements in ops.elements.items()) / per_repeat
+    return (cycles + ops.instructions * (spec.vector.head + spec.vector.tail)) / spec.vector_clock_hz

@@ -36,6 +36,8 @@ class VectorCosts:
     divide: Number
     head: Number
     tail: Number
+    round_trip: Number
+    """Added to each instruction, per repeat, where it is no part of a fused vector function: operands from UB and back."""
 
     def __post_init__(self) -> None:
         _check_numbers(self)
@@ -79,10 +81,14 @@ class NpuSpec:
     l0c_to_ub_bytes_per_s: Number | None = None
     ub_to_l1_bytes_per_s: Number | None = None
 
+    gm_latency_s: Number
+    """From the end of a transfer's bytes on the path to GM or L2 until they are visible at the other end, either way."""
     dma_startup_s: Number
     """One DMA instruction's start-up: a transfer of that many seconds' worth of bytes runs at half speed."""
     dma_burst_gap_bytes: Number
-    """What every contiguous burst of a strided transfer costs besides its own bytes."""
+    """What every contiguous burst of a strided transfer costs besides its own bytes, also in GM and L2."""
+    nd2nz_burst_gap_bytes: Number
+    """The same of loads into L1, which turn rows into fractals (ND to NZ) on the way."""
 
     cube_mac_cycles: Number
     """Cycles of one 16 × 32 B × 16 multiply-accumulate of 1- and 2-byte operands."""
@@ -123,7 +129,7 @@ register_pytree_with_keys(NpuSpec, _flatten, _unflatten)
 
 def _check_numbers(spec: "NpuSpec | VectorCosts") -> None:
     """Plain numbers must be finite and not negative; sizes, counts, clocks and rates must be above zero."""
-    zero_ok = {"head", "tail", "dma_startup_s", "dma_burst_gap_bytes", "cube_issue_cycles", "handoff_s", "launch_s", "task_s"}
+    zero_ok = {"head", "tail", "round_trip", "gm_latency_s", "dma_startup_s", "dma_burst_gap_bytes", "nd2nz_burst_gap_bytes", "cube_issue_cycles", "handoff_s", "launch_s", "task_s"}
     for item in fields(spec):
         value = getattr(spec, item.name)
         if item.name in ("architecture", "name") or not all_numbers(value):

@@ -2,12 +2,12 @@
 
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels.coupled import Coupled
-from ascend_jax.kernels.direct import Direct
+from ascend_jax.kernels.cube_vector import DIRECT, SEPARATED
 from ascend_jax.kernels.kernel import Kernel
-from ascend_jax.kernels.separated import Separated
+from ascend_jax.kernels.schedules import SCHEDULES
 from ascend_jax.kernels.ub_resident import UbResident
 
-KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (UbResident(), Coupled(), Separated(), Direct())}
+KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in (UbResident(), Coupled(), SEPARATED, DIRECT)}
 """Every dataflow by name."""
 
 
@@ -21,9 +21,10 @@ def kernel_for(spec: NpuSpec, name: str | Kernel = "auto") -> Kernel:
         return name
     if name == "auto":
         name = spec.architecture
-    if name not in KERNELS:
-        raise ValueError(f"kernel {name!r} must be auto or one of {', '.join(KERNELS)}")
-    kernel = KERNELS[name]
+    known = KERNELS | SCHEDULES
+    if name not in known:
+        raise ValueError(f"kernel {name!r} must be auto or one of {', '.join(known)}")
+    kernel = known[name]
     chip = spec.name or spec.architecture
     own = "" if name == spec.architecture else f"auto ({spec.architecture}) or "
     other = f"use {own}ub_resident"

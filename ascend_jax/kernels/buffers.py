@@ -26,11 +26,12 @@ def masked(work: Attention) -> float:
     return 0.0 if work.mask.kind == "none" else 1.0
 
 
-def operand_buffers(work: Attention, tiling: Tiling, rounding: Rounding) -> dict[str, Buffer]:
-    """Q, K and V in L1."""
+def operand_buffers(work: Attention, tiling: Tiling, rounding: Rounding, q_slots: float = Q_SLOTS) -> dict[str, Buffer]:
+    """Q, K and V in L1; V takes no room where it is part of K."""
     e, dim, value = work.element_bytes, padded(work.head_dim, rounding), padded(work.value_dim, rounding)
+    value = 0 * value if work.latent else value
     return {
-        "Q": Buffer(memory="L1", rows=tiling.block_q, columns=dim, element_bytes=e, slots=Q_SLOTS),
+        "Q": Buffer(memory="L1", rows=tiling.block_q, columns=dim, element_bytes=e, slots=q_slots),
         "K": Buffer(memory="L1", rows=tiling.block_kv, columns=dim, element_bytes=e, slots=tiling.kv_depth),
         "V": Buffer(memory="L1", rows=tiling.block_kv, columns=value, element_bytes=e, slots=tiling.kv_depth),
     }

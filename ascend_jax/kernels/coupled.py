@@ -19,17 +19,17 @@ from ascend_jax.workload.attention import Attention
 
 GRAPH = Graph(
     stages=(
-        Stage("load_q", "MTE2", per_row=True, opens=True),
-        Stage("load_mask", "MTE2"),
-        Stage("load_k", "MTE2"),
-        Stage("load_v", "MTE2", late=True),
+        Stage("load_q", "MTE2", per_row=True, opens=True, gm=True),
+        Stage("load_mask", "MTE2", gm=True),
+        Stage("load_k", "MTE2", gm=True),
+        Stage("load_v", "MTE2", late=True, gm=True),
         Stage("mm_qk", "Cube"),
         Stage("mm_pv", "Cube", late=True),
         Stage("softmax", "Vector"),
         Stage("rescale", "Vector", late=True),
         Stage("finalise", "Vector", per_row=True),
         Stage("store_p", "MTE3"),
-        Stage("store_o", "MTE3", per_row=True),
+        Stage("store_o", "MTE3", per_row=True, gm=True),
     ),
     flows=(
         Flow("load_k", "mm_qk", "K"),
@@ -39,6 +39,10 @@ GRAPH = Graph(
         Flow("store_p", "mm_pv", "P", handoff=True),
         Flow("load_v", "mm_pv", "V"),
         Flow("mm_pv", "rescale", "O in L0C", chunked=True, handoff=True),
+        Flow("load_q", "mm_qk", "Q"),
+        Flow("rescale", "finalise"),
+        Flow("finalise", "store_o"),
+        Flow("rescale", "store_o", "O"),
     ),
 )
 
@@ -51,6 +55,9 @@ class Coupled:
     graph: Graph = GRAPH
     runs_on: tuple[str, ...] = ("coupled",)
     ignores: tuple[str, ...] = ("vector_rows", "score_depth", "out_depth")
+    kv_rows: int = 0
+    trim: bool = False
+    head_cycles: float = 0.0
     needs: tuple[str, ...] = ("l0c_to_ub_bytes_per_s", "ub_to_l1_bytes_per_s")
 
     def buffers(self, spec: NpuSpec, work: Attention, tiling: Tiling, rounding: Rounding) -> dict[str, Buffer]:

@@ -51,15 +51,24 @@ class Geometry(NamedTuple):
     """How many tasks are that long."""
 
 
-def geometry(spec: NpuSpec, work: Attention, tiling: Tiling, sequence: Sequences, rounding: Rounding) -> Geometry:
-    """The average tile of ``sequence`` (one distinct pair of lengths) under ``tiling``; safe for empty sequences."""
+def geometry(
+    spec: NpuSpec, work: Attention, tiling: Tiling, sequence: Sequences, rounding: Rounding, kv_rows: int = 0
+) -> Geometry:
+    """The average tile of ``sequence`` (one distinct pair of lengths) under ``tiling``; safe for empty sequences.
+
+    ``kv_rows``: keys of the pieces of a block that a kernel leaves out where the mask hides them; 0: only whole blocks.
+    """
     q_len, kv_len = jnp.maximum(sequence.q_len, 1.0), jnp.maximum(sequence.kv_len, 1.0)
     blocks = (tiling.block_q, tiling.block_kv)
     counts = total_counts(work.mask, sequence.q_len, sequence.kv_len, *blocks, rounding)
     longest, longest_rows = longest_row(work.mask, sequence.q_len, sequence.kv_len, *blocks)
-    row_blocks, key_blocks = rounding.ceil_div(q_len, blocks[0]), rounding.ceil_div(kv_len, blocks[1])
-    missing = (key_blocks * blocks[1] - kv_len) * last_column(work.mask, sequence.q_len, sequence.kv_len, *blocks)
-    keys = rounding.count(blocks[1] - missing / jnp.maximum(counts.computed, 1.0), jnp.minimum(blocks[1], kv_len))
+    row_blocks = rounding.ceil_div(q_len, blocks[0])
+    piece = jnp.minimum(blocks[1], kv_rows) if kv_rows else blocks[1]
+    pieces = total_counts(work.mask, sequence.q_len, sequence.kv_len, blocks[0], piece, rounding) if kv_rows else counts
+    missing = rounding.ceil_div(kv_len, piece) * piece - kv_len
+    missing = missing * last_column(work.mask, sequence.q_len, sequence.kv_len, blocks[0], piece)
+    average = (pieces.computed * piece - missing) / jnp.maximum(counts.computed, 1.0)
+    keys = rounding.count(jnp.where(counts.computed > 0, average, blocks[1]), jnp.minimum(blocks[1], kv_len))
     group = work.q_heads / work.kv_heads
     packs = rounding.ceil_div(group, jnp.clip(rounding.floor_div(blocks[0], q_len), 1.0, group))
     rows = q_len / row_blocks * (group / packs)

@@ -26,7 +26,8 @@ class Stage:
     """One step of a tile on one pipe. Stages of a pipe are issued in the order in which the graph lists them.
 
     ``late`` stages work ``preload`` tiles behind the others. A ``per_row`` stage runs once per task, not once per tile: before
-    the task's first tile if it ``opens`` the task, else after its last.
+    the task's first tile if it ``opens`` the task, else after its last. A stage that moves data over ``gm`` keeps its pipe for
+    as long as the bytes pass, but what it moved is visible only ``NpuSpec.gm_latency_s`` later.
     """
 
     name: str
@@ -34,38 +35,57 @@ class Stage:
     late: bool = False
     per_row: bool = False
     opens: bool = False
+    gm: bool = False
 
 
 @dataclass(frozen=True)
 class Flow:
     """A hand-off of a tile from ``producer`` to ``consumer`` through ``buffer``, whose slots bound how far one may run ahead.
 
-    A ``chunked`` flow hands the tile over in pieces, so that both work on one tile at a time; its slots, of L0C or of UB, each
-    hold a piece. ``handoff`` marks a flag between cores, which takes ``NpuSpec.handoff_s`` in each direction.
+    Without a buffer it is an order only: the consumer of tile t waits for the producer of tile t − ``lag``. A ``chunked`` flow
+    hands the tile over in pieces, so that both work on one tile at a time; its slots, of L0C or of UB, each hold a piece.
+    ``handoff`` marks a flag between cores, which takes ``NpuSpec.handoff_s`` in each direction.
+
+    A flow with a ``per_row`` end holds a slot for a whole task: it is filled before (or with) the first tile, and free again
+    after the last. From a row stage to a tile stage it binds the task's first tile, the other way its last.
     """
 
     producer: str
     consumer: str
-    buffer: str
+    buffer: str | None = None
     chunked: bool = False
     handoff: bool = False
+    lag: int = 0
 
     @property
     def in_l0c(self) -> bool:
         """Whether the buffer is L0C, which both matrix multiplications share."""
-        return self.buffer.endswith("in L0C")
+        return self.buffer is not None and self.buffer.endswith("in L0C")
 
 
 @dataclass(frozen=True)
 class Graph:
-    """The static part of a kernel: stages in issue order, and the flows between them."""
+    """The static part of a kernel: stages in issue order, and the flows between them.
+
+    Attributes:
+      stages, flows: as they are.
+      joined: pipes that one queue issues, each stage after the end of the one before, in the order of ``stages``.
+      group: tiles that are issued together: each pipe works through the first stage of all tiles of a group, then through the
+        next stage. 1: stages take turns tile by tile, the late ones ``preload`` tiles behind.
+    """
 
     stages: tuple[Stage, ...]
     flows: tuple[Flow, ...]
+    joined: tuple[str, ...] = ()
+    group: int = 1
 
     def stage(self, name: str) -> Stage:
         """The stage called ``name``."""
         return next(stage for stage in self.stages if stage.name == name)
+
+    def queue(self, stage: Stage) -> str:
+        """What issues ``stage`` in order: its pipe, or the queue of the joined pipes."""
+        return " + ".join(self.joined) if stage.pipe in self.joined else stage.pipe
 
     @property
     def tile_stages(self) -> tuple[Stage, ...]:
@@ -76,6 +96,19 @@ class Graph:
     def row_stages(self) -> tuple[Stage, ...]:
         """Stages that run once per task (a block of q rows)."""
         return tuple(stage for stage in self.stages if stage.per_row)
+
+    @property
+    def tile_flows(self) -> tuple[Flow, ...]:
+        """Flows from tile to tile."""
+        return tuple(flow for flow in self.flows if not self._of_a_row(flow))
+
+    @property
+    def row_flows(self) -> tuple[Flow, ...]:
+        """Flows with a row stage at one end or both."""
+        return tuple(flow for flow in self.flows if self._of_a_row(flow))
+
+    def _of_a_row(self, flow: Flow) -> bool:
+        return self.stage(flow.producer).per_row or self.stage(flow.consumer).per_row
 
 
 @register_dataclass
@@ -126,11 +159,12 @@ class VectorOps:
     """Vector instructions on float32 elements of one vector core.
 
     ``elements`` maps an operation (a field of ``VectorCosts``) to how many elements it works on; ``instructions`` is how
-    many start on an idle pipe.
+    many start on an idle pipe. ``fused`` operations are one vector function, which keeps operands in registers.
     """
 
     elements: dict[str, Leaf]
     instructions: Leaf
+    fused: bool = field(default=False, metadata={"static": True})
 
 
 Work = tuple[Transfer | Matmul | VectorOps, ...]
@@ -158,6 +192,21 @@ class Kernel(Protocol):
     @property
     def ignores(self) -> tuple[str, ...]:
         """Fields of ``Tiling`` that make no difference to it."""
+        ...
+
+    @property
+    def kv_rows(self) -> int:
+        """Keys of the pieces in which a block passes through L1; 0: whole blocks."""
+        ...
+
+    @property
+    def trim(self) -> bool:
+        """Whether it leaves out those pieces of a block that the mask hides."""
+        ...
+
+    @property
+    def head_cycles(self) -> float:
+        """Scalar cycles of every core before its first task: reading the tiling data."""
         ...
 
     @property

@@ -27,8 +27,9 @@ def load_k(work: Attention, shape: Geometry, path: Path) -> Transfer:
 
 
 def load_v(work: Attention, shape: Geometry, path: Path) -> Transfer:
-    """V rows of a tile from GM."""
-    return _rows(work, path, "kv", shape.keys, work.value_dim, work.kv_heads)
+    """V rows of a tile from GM; nothing where they came with K."""
+    loaded = _rows(work, path, "kv", shape.keys, work.value_dim, work.kv_heads)
+    return replace(loaded, bursts=0 * loaded.bursts, instructions=0.0) if work.latent else loaded
 
 
 def store_o(work: Attention, shape: Geometry) -> Transfer:
@@ -54,10 +55,10 @@ def load_mask(shape: Geometry, steps: Leaf = 1.0) -> Transfer:
     )
 
 
-def softmax(work: Attention, shape: Geometry, starts: Leaf) -> VectorOps:
+def softmax(work: Attention, shape: Geometry, starts: Leaf, fused: bool = False) -> VectorOps:
     """Online softmax of one tile's scores on one vector core: mask, max, exp, sum and cast, and the rows' state.
 
-    ``starts`` is how many instructions start on an idle pipe.
+    ``starts`` is how many instructions start on an idle pipe; ``fused``: they are one vector function.
     """
     scores = shape.vector_rows * shape.keys
     state = shape.vector_rows * STATE_COLUMNS
@@ -73,17 +74,17 @@ def softmax(work: Attention, shape: Geometry, starts: Leaf) -> VectorOps:
     }
     if work.element_bytes < 4:
         elements["cast"] = scores
-    return VectorOps(elements=elements, instructions=starts)
+    return VectorOps(elements=elements, instructions=starts, fused=fused)
 
 
-def rescale(work: Attention, shape: Geometry, starts: Leaf) -> VectorOps:
+def rescale(work: Attention, shape: Geometry, starts: Leaf, fused: bool = False) -> VectorOps:
     """``O = O · exp(m_old - m_new) + ΔO`` on one vector core."""
     elements = shape.vector_rows * work.value_dim
-    return VectorOps(elements={"multiply": elements, "add": elements}, instructions=starts)
+    return VectorOps(elements={"multiply": elements, "add": elements}, instructions=starts, fused=fused)
 
 
-def finalise(work: Attention, shape: Geometry, starts: Leaf) -> VectorOps:
+def finalise(work: Attention, shape: Geometry, starts: Leaf, fused: bool = False) -> VectorOps:
     """``O / sum`` and the cast to the output type, once per task, on one vector core."""
     elements = shape.vector_rows * work.value_dim
     ops = {"divide": elements} | ({"cast": elements} if work.element_bytes < 4 else {})
-    return VectorOps(elements=ops, instructions=starts)
+    return VectorOps(elements=ops, instructions=starts, fused=fused)

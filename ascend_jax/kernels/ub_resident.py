@@ -25,14 +25,14 @@ ALLOCATOR_ALIGN_BYTES = 128
 
 GRAPH = Graph(
     stages=(
-        Stage("load_q", "MTE2", per_row=True, opens=True),
-        Stage("load_k", "MTE2"),
-        Stage("load_v", "MTE2", late=True),
+        Stage("load_q", "MTE2", per_row=True, opens=True, gm=True),
+        Stage("load_k", "MTE2", gm=True),
+        Stage("load_v", "MTE2", late=True, gm=True),
         Stage("move_q", "MTE3", per_row=True, opens=True),
         Stage("move_k", "MTE3"),
         Stage("move_v", "MTE3", late=True),
         Stage("move_p", "MTE3", late=True),
-        Stage("store_o", "MTE3", per_row=True),
+        Stage("store_o", "MTE3", per_row=True, gm=True),
         Stage("mm_qk", "Cube"),
         Stage("mm_pv", "Cube", late=True),
         Stage("softmax", "Vector"),
@@ -48,6 +48,11 @@ GRAPH = Graph(
         Flow("move_v", "mm_pv", "V in L1"),
         Flow("move_p", "mm_pv", "P in L1", handoff=True),
         Flow("mm_pv", "rescale", "O in L0C", chunked=True, handoff=True),
+        Flow("load_q", "move_q", "Q"),
+        Flow("move_q", "mm_qk", "Q in L1"),
+        Flow("rescale", "finalise"),
+        Flow("finalise", "store_o"),
+        Flow("rescale", "store_o", "O"),
     ),
 )
 
@@ -60,6 +65,9 @@ class UbResident:
     graph: Graph = GRAPH
     runs_on: tuple[str, ...] = ("coupled", "separated", "direct")
     ignores: tuple[str, ...] = ("vector_rows", "ub_depth", "prob_depth", "out_depth")
+    kv_rows: int = 0
+    trim: bool = False
+    head_cycles: float = 0.0
     needs: tuple[str, ...] = ()
 
     def buffers(self, spec: NpuSpec, work: Attention, tiling: Tiling, rounding: Rounding) -> dict[str, Buffer]:

@@ -2,7 +2,9 @@
 
 The Trace Event Format: complete events (``X``) with a process for each core and a thread for each pipe, and arrows (``s`` to
 ``t``) for the flags between cores. MindStudio Insight takes a file named ``trace.json`` for an operator simulation by
-``profilingType``, which comes first.
+``profilingType`` before the first bracket, looks for ``traceEvents`` near the beginning and for the last event near the end,
+wants names of cores and pipes as ``pid`` and ``tid``, and ignores arrows that end with ``f``. So what there is to say of the
+whole trace stands in the labels of its processes rather than beside the events.
 """
 
 import json
@@ -41,7 +43,7 @@ class TraceWriter:
     Args:
       file: where the text goes.
       timeline: what is written.
-      about: what a person should know of the trace (``otherData``): workload, chip, whether it is cut.
+      about: what a person should know of the trace (labels of its processes): workload, chip, whether it is cut.
       ids: ``names`` has cores and pipes as ``pid`` and ``tid``, as the operator simulator has; ``numbers`` has numbers, and
         names them beside.
       arrow_every: draw the arrows of every n-th tile of a task: 1 for all, 0 for none.
@@ -56,8 +58,9 @@ class TraceWriter:
         self._core: int | None = None
         self._begun = False
         self._slices = self._arrows = 0
-        other = json.dumps(dict(about))
-        file.write(f'{{"profilingType":"op","schemaVersion":2,"displayTimeUnit":"ns","otherData":{other},"traceEvents":[\n')
+        labels = ", ".join(f"{name}: {value}" for name, value in about.items())
+        self._labels = f'{{"labels":{json.dumps(labels)}}}'
+        file.write('{"profilingType":"op","schemaVersion":2,"displayTimeUnit":"ns","traceEvents":[')
 
     def add(self, events: Events) -> None:
         """Write the next chunk: a core's chunks follow one another.
@@ -100,8 +103,9 @@ class TraceWriter:
         """Names and order of the core's processes and threads."""
         places = dict.fromkeys(place for group in self._places.values() for place in group)
         for place in {place.pid: place for place in places}.values():
-            yield _metadata("process_name", place.pid, '"NA"' if self._ids == "names" else place.pid, _name(place.process.name))
             tid = '"NA"' if self._ids == "names" else place.pid
+            yield _metadata("process_name", place.pid, tid, _name(place.process.name))
+            yield _metadata("process_labels", place.pid, tid, self._labels)
             yield _metadata("process_sort_index", place.pid, tid, f'{{"sort_index":{place.process.place}}}')
         for place in places:
             yield _metadata("thread_name", place.pid, place.tid, _name(place.lane.thread))

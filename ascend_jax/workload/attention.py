@@ -33,6 +33,7 @@ class Attention:
       mask: which keys a row may see; a ``Mask``, or its text.
       dtype: element type of Q, K, V, O (``float16``, ``bfloat16``, ``float32``), as a name or a dtype.
       layout: order of the axes in GM; decides how long a contiguous burst is.
+      latent: V is the first ``value_dim`` columns of K, one tensor that is read once (MLA's cache with absorbed weights).
 
     Raises:
       ValueError: a value that no operator accepts, with the rule and what would be right.
@@ -48,6 +49,7 @@ class Attention:
     mask: Any = field(default_factory=Mask)
     dtype: Any = field(default="float16", metadata={"static": True})
     layout: str = field(default="BNSD", metadata={"static": True})
+    latent: bool = field(default=False, metadata={"static": True})
 
     def __post_init__(self) -> None:
         _as_people_write(self)
@@ -63,6 +65,11 @@ class Attention:
     def element_bytes(self) -> int:
         """Bytes of one element of Q, K, V or O."""
         return ELEMENT_BYTES[self.dtype]
+
+    @property
+    def kv_columns(self) -> Any:
+        """Columns of a key/value head's rows in GM: those of K and of V, or of both at once where they are one tensor."""
+        return self.head_dim if self.latent else self.head_dim + self.value_dim
 
 
 def _as_people_write(work: Attention) -> None:
@@ -94,6 +101,8 @@ def _check_numbers(work: Attention) -> None:
             f"q_heads={work.q_heads} must be a multiple of kv_heads={work.kv_heads}: "
             "every key/value head serves the same number of query heads"
         )
+    if work.latent and all_numbers(work.head_dim, work.value_dim) and work.value_dim > work.head_dim:
+        raise ValueError(f"value_dim={work.value_dim} must be at most head_dim={work.head_dim} where V is part of K (latent)")
     _check_lengths(work)
 
 

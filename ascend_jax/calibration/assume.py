@@ -1,0 +1,171 @@
+"""From a measured row to a case of the model: which chip, workload, kernel and tiling it stands for."""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from ascend_jax.calibration.rows import Row
+from ascend_jax.hardware import NpuSpec, load_chip
+from ascend_jax.kernels import kernel_for
+from ascend_jax.kernels.kernel import Kernel
+from ascend_jax.tiling.cann import cann_kernel, cann_tiling
+from ascend_jax.tiling.tiling import Tiling
+from ascend_jax.workload.attention import ALIASES, ELEMENT_BYTES, Attention
+from ascend_jax.workload.mask import Mask
+
+
+class Unmodelled(ValueError):
+    """A row that the model has no case for; the text says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What a row is taken for.
+
+    Attributes:
+      row: the measurement.
+      spec: the chip.
+      work: the attention call.
+      kernel: the dataflow.
+      tiling: as the row states it, or by the vendor's rule; None where the tuner is to choose.
+      group: family of kernels, for statistics and cross-validation.
+    """
+
+    row: Row
+    spec: NpuSpec
+    work: Attention
+    kernel: Kernel
+    tiling: Tiling | None
+    group: str
+
+
+FALITE = {
+    # version: K and V, S, P, ΔO and L0 slots, and how far P·V runs behind (falite_schedules of cann-samples)
+    "v0": (1, 1, 1, 1, 1, 0),
+    "v1": (1, 1, 1, 1, 1, 0),
+    "v2": (1, 1, 1, 1, 1, 0),
+    "v3": (2, 2, 2, 2, 1, 0),
+    "v4": (2, 2, 2, 2, 2, 0),
+    "v5": (2, 2, 2, 2, 2, 0),
+    "v8": (4, 2, 4, 2, 2, 3),
+}
+FALITE_28_CORES = 32_768
+"""Rows up to this length ran on 28 cube cores, longer ones on 32."""
+
+
+def assume(row: Row) -> Case:
+    """The case that ``row`` stands for.
+
+    Raises:
+      Unmodelled: no attention, a sparse or shared-prefix kernel, a chip that the catalogue lacks, or a shape that is missing.
+    """
+    if row.category != "attention":
+        raise Unmodelled(f"category {row.category!r}: only attention is modelled end to end")
+    if re.search(r"BSA|sparse|Typhoon", row.op, re.IGNORECASE):
+        raise Unmodelled("a sparse or shared-prefix kernel does less work than its shape says")
+    if row.note and "sparsity>0" in row.note and not row.core_validation:
+        raise Unmodelled("run with an explicit attention mask of unknown pattern, whose tiles are all read")
+    work = _work(row)
+    for family, found in (("falite", _falite), ("PTO", _pto), ("TileLang", _tilelang)):
+        if family in row.op:
+            return found(row, work)
+    return _vendor(row, work)
+
+
+def _vendor(row: Row, work: Attention) -> Case:
+    spec = _chip(row.catalog_chip)
+    operator = "FlashAttentionScore" if re.search(r"FlashAttentionScore|fusion_attention|aclnn", row.op) else "FusedInferAttentionScore"
+    name = cann_kernel(spec.architecture, work, operator)
+    family = "MLA" if work.latent else "decode" if _rows(work) <= 128 and int(work.q_len) <= 16 else "prefill"
+    return Case(row=row, spec=spec, work=work, kernel=kernel_for(spec, name), tiling=cann_tiling(spec, work, operator), group=f"CANN {family}")
+
+
+def _falite(row: Row, work: Attention) -> Case:
+    version = re.search(r"v\d+", row.op)
+    if version is None or version[0] not in FALITE:
+        raise Unmodelled(f"{row.op}: the schedules known are {', '.join(FALITE)}")
+    cores = "957x" if int(work.kv_len) <= FALITE_28_CORES else "958x"
+    spec = _chip(f"{row.catalog_chip}_{cores}" if row.catalog_chip in ("950PR", "950DT") else row.catalog_chip)
+    kv, score, prob, out, l0, preload = FALITE[version[0]]
+    tiling = Tiling(
+        block_q=128,
+        block_kv=128,
+        vector_rows=64,
+        kv_depth=kv,
+        score_depth=score,
+        prob_depth=prob,
+        out_depth=out,
+        ub_depth=min(score, 2),
+        l0_depth=l0,
+        preload=preload,
+    )
+    return Case(row=row, spec=spec, work=work, kernel=kernel_for(spec, f"falite_{version[0]}"), tiling=tiling, group="falite")
+
+
+def _pto(row: Row, work: Attention) -> Case:
+    """PTO's kernels: 128 rows a core against 256 keys, four tiles ahead (fa_cost_model: tile 128 × 256, qk_preload 4)."""
+    tiling = Tiling(
+        block_q=128, block_kv=256, vector_rows=32, kv_depth=2, score_depth=4, prob_depth=4, out_depth=4, ub_depth=2, preload=3
+    )
+    spec = _chip(row.catalog_chip)
+    group = "PTO JIT" if "JIT" in row.op else "PTO manual"
+    return Case(row=row, spec=spec, work=work, kernel=kernel_for(spec, "auto"), tiling=tiling, group=group)
+
+
+def _tilelang(row: Row, work: Attention) -> Case:
+    blocks = re.search(r"(\d+)\s*x\s*(\d+)", row.tiling or "")
+    spec = _chip(row.catalog_chip)
+    tiling = (
+        Tiling(block_q=int(blocks[1]), block_kv=int(blocks[2]), vector_rows=32, score_depth=3, prob_depth=3, out_depth=3, preload=2)
+        if blocks
+        else None
+    )
+    return Case(row=row, spec=spec, work=work, kernel=kernel_for(spec, "auto"), tiling=tiling, group="TileLang")
+
+
+@cache
+def _chip(name: str) -> NpuSpec:
+    try:
+        return load_chip(name)
+    except ValueError as error:
+        raise Unmodelled(str(error)) from error
+
+
+def _work(row: Row) -> Attention:
+    shape = {name: getattr(row, name) for name in ("batch", "q_heads", "kv_heads", "q_seq", "kv_seq", "head_dim")}
+    if missing := [name for name, value in shape.items() if value is None]:
+        raise Unmodelled(f"the row lacks {', '.join(missing)}")
+    dtype = re.sub(r"[^a-z0-9]", "", (row.dtype or "").split("->")[0].lower())
+    dtype = ALIASES.get(dtype, dtype)
+    if dtype not in ELEMENT_BYTES:
+        raise Unmodelled(f"dtype {row.dtype!r} is not modelled: it must be one of {', '.join(ELEMENT_BYTES)}")
+    latent = "MLA" in row.op or (shape["head_dim"] == 576 and shape["kv_heads"] == 1)
+    value_dim = _latent_columns(row) if latent else shape["head_dim"]
+    layout = next((name for name in ("BSND", "BNSD", "BSH", "SBH", "TND") if row.layout and name in row.layout), "BNSD")
+    try:
+        return Attention(
+            batch=shape["batch"],
+            q_heads=shape["q_heads"],
+            kv_heads=shape["kv_heads"],
+            q_len=shape["q_seq"],
+            kv_len=shape["kv_seq"],
+            head_dim=shape["head_dim"],
+            value_dim=value_dim,
+            mask=Mask(kind="causal" if row.causal else "none"),
+            dtype=dtype,
+            layout=layout if layout != "TND" else "BSND",
+            latent=latent,
+        )
+    except ValueError as error:
+        raise Unmodelled(str(error)) from error
+
+
+def _latent_columns(row: Row) -> Any:
+    """Columns of the latent part: of the fifth input where the row lists its shapes, else 512 of 576."""
+    shapes = row.input_shape
+    return shapes[4][-1] if shapes and len(shapes) >= 5 else row.head_dim - 64 if row.head_dim else None
+
+
+def _rows(work: Attention) -> int:
+    return int(work.q_len) * (int(work.q_heads) // int(work.kv_heads))

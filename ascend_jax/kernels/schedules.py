@@ -1,0 +1,39 @@
+"""Kernels that exist, as data: the vendor's operators, and one teaching kernel of the 950 in seven schedules."""
+
+from dataclasses import replace
+from typing import Any
+
+from ascend_jax.kernels.cube_vector import DIRECT, SEPARATED, CubeVector
+
+CUBE_BASE = 128
+HEAD_CYCLES = 9060.0
+"""Scalar head of a vendor operator with its tiling data (cann-samples, scalar_story: 8626 and 9060 cycles)."""
+CANN: dict[str, Any] = {"kv_rows": CUBE_BASE, "head_cycles": HEAD_CYCLES}
+
+_V0 = CubeVector("falite_v0", issue="serial", v_load="after_p", fixpipe_waits=True, q_slots=1.0)
+_V1 = replace(_V0, name="falite_v1", scores="UB", outs="UB")
+_V2 = replace(_V1, name="falite_v2", probs="L1")
+_V3 = replace(_V2, name="falite_v3", issue="grouped", group=2)
+_V4 = replace(_V3, name="falite_v4", fixpipe_waits=False)
+_V5 = replace(_V4, name="falite_v5", v_load="with_k", q_slots=2.0, o_slots=2.0)
+_V8 = replace(_V5, name="falite_v8", issue="rolling", group=1, fused=True)
+
+SCHEDULES: dict[str, CubeVector] = {
+    kernel.name: kernel
+    for kernel in (
+        _V0,
+        _V1,
+        _V2,
+        _V3,
+        _V4,
+        _V5,
+        _V8,
+        replace(SEPARATED, name="flash_attention_score", trim=True, **CANN),
+        replace(SEPARATED, name="cann_separated", **CANN),
+        replace(SEPARATED, name="cann_separated_wide", accumulate="GM", **CANN),
+        replace(DIRECT, name="cann_direct", head_cycles=HEAD_CYCLES),
+        replace(DIRECT, name="cann_direct_wide", outs="GM", accumulate="GM", head_cycles=HEAD_CYCLES),
+    )
+}
+"""By name. ``falite_*``: cann-samples, flash_attn_lite_story (paths, slots and order of issue of each version). ``cann_*``: the
+vendor's FlashAttentionScore and its inference operators; ``wide`` where O of a head above 128 columns adds up in GM."""

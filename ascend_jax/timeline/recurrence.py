@@ -1,0 +1,285 @@
+"""The recurrence: a core's steps one after the other, each start the latest of what it waits for.
+
+Everything is elementwise, so that one formula serves one timeline (rank 0) and many at once (lanes ``[L]``, such as cores,
+or tilings). Times are relative to a base that moves along, so that float32 stays exact over millions of tiles.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache, partial, reduce
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.experimental.xla_metadata import set_xla_metadata
+
+from ascend_jax._compile import options
+from ascend_jax.timeline.program import Moment, Node, Program, Wait
+
+NEVER = -1e12
+"""Seconds: long before anything that a start could wait for."""
+BLOCK = 32
+"""Steps between two moves of the base."""
+LANES = 128
+"""Timelines that one pass of the loop carries; their state then lies in the first-level cache."""
+AS_ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
+"""XLA then compiles the whole loop to one function, as it does by itself for very small loops: 3 to 50 times as fast as an
+operation at a time. It is a hint: elsewhere it changes nothing."""
+FAST = {"xla_cpu_prefer_vector_width": 512, "xla_cpu_enable_fast_min_max": True}
+
+Weights = Mapping[Moment, Array]
+"""Seconds from a stage's start to a moment: ``[C]``, one per class of tile, or ``[1]`` for all; with lanes ``[C, L]``."""
+
+
+class Steps(NamedTuple):
+    """What happens in each step: ``[T]``, or with lanes ``[T, L]``; see :func:`code_of`.
+
+    Attributes:
+      codes: uint8: tiles under work, whether a task begins or ends, and how many of the tiles the mask cuts through.
+      marks: uint8: 1 where tiles, 2 where tasks begin to repeat; None if every tile is simulated.
+      skip_tiles, skip_tasks: how many times what has passed since the mark repeats after this step.
+      sequences: int32, of which distinct lengths the task is; None where all are alike.
+    """
+
+    codes: Array
+    marks: Array | None = None
+    skip_tiles: Array | None = None
+    skip_tasks: Array | None = None
+    sequences: Array | None = None
+
+
+def code_of(tiles: Any, first: Any, last: Any, masked: Any) -> Any:
+    """A step's code: tiles (0 to 7), whether its first one begins a task, its last one ends it, masked ones at its end."""
+    return tiles + 8 * first + 16 * last + 32 * masked
+
+
+class State(NamedTuple):
+    """What a core remembers between steps; all times relative to the base.
+
+    Attributes:
+      clocks: when each queue is free.
+      tiles, tasks: the moments that ``Program`` names, the latest first.
+      end: the last moment so far that nothing waits for.
+      marks: when tiles, and tasks, began to repeat.
+      delay: codes (and sequences) of the steps that the late stages have still to do.
+    """
+
+    clocks: tuple[Array, ...]
+    tiles: tuple[tuple[Array, ...], ...]
+    tasks: tuple[tuple[Array, ...], ...]
+    end: Array
+    marks: tuple[Array, Array]
+    delay: tuple[tuple[Array, ...], ...]
+
+
+def begin(program: Program, steps: Steps, dtype: Any) -> State:
+    """A core at time 0 that has done nothing, for lanes as in ``steps``."""
+    shape = steps.codes.shape[1:]
+    zero, never = jnp.zeros(shape, dtype), jnp.full(shape, NEVER, dtype)
+    waiting = [jnp.zeros(shape, column.dtype) for column in (steps.codes, steps.sequences) if column is not None]
+    return State(
+        clocks=(zero,) * len(program.queues),
+        tiles=tuple((never,) * depth for _, depth in program.tiles),
+        tasks=tuple((never,) * depth for _, depth in program.tasks),
+        end=zero,
+        marks=(zero, zero),
+        delay=tuple((column,) * program.preload for column in waiting),
+    )
+
+
+class _At(NamedTuple):
+    """What the early or the late stages do in this step."""
+
+    on: tuple[Array, ...]
+    """Per place of the group: 0 if there is a tile, else ``NEVER``."""
+    first: Array
+    last: Array
+    begins: Array
+    ends: Array
+    kinds: tuple[Array, ...]
+    """Per place: the class of the tile."""
+
+
+def _read(program: Program, code: Array, sequence: Array | None, dtype: Any) -> _At:
+    code = code.astype(jnp.int32)
+    tiles, masked = code & 7, code >> 5
+    first, last = (code & 8) > 0, (code & 16) > 0
+    zero, never = jnp.zeros((), dtype), jnp.asarray(NEVER, dtype)
+    kinds = [(tiles - masked <= place).astype(jnp.int32) for place in range(program.group)]
+    if sequence is not None:
+        kinds = [kind + 2 * sequence for kind in kinds]
+    return _At(
+        on=tuple(jnp.where(tiles > place, zero, never) for place in range(program.group)),
+        first=first,
+        last=last,
+        begins=jnp.where(first, zero, never),
+        ends=jnp.where(last, zero, never),
+        kinds=tuple(kinds),
+    )
+
+
+def _of_kind(weight: Array, kind: Array) -> Array:
+    """The weight of a tile of class ``kind``."""
+    classes = weight.shape[0]
+    if classes == 1:
+        return weight[0]
+    if classes == 2:
+        return jnp.where(kind > 0, weight[1], weight[0])
+    return weight[kind] if weight.ndim == 1 else jnp.take_along_axis(weight, kind[None], axis=0)[0]
+
+
+class _Step:
+    """One step under way."""
+
+    def __init__(self, program: Program, weights: Weights, state: State, early: _At, late: _At) -> None:
+        self.program, self.weights, self.state, self.early, self.late = program, weights, state, early, late
+        self.clocks = dict(zip(program.queues, state.clocks, strict=True))
+        self.tiles = dict(zip((moment for moment, _ in program.tiles), state.tiles, strict=True))
+        self.tasks = dict(zip((moment for moment, _ in program.tasks), state.tasks, strict=True))
+        self.now: dict[tuple[str, int], Array] = {}
+        self.moments: dict[tuple[Moment, int], Array] = {}
+
+    def run(self, node: Node) -> None:
+        at = self.late if node.late else self.early
+        open_or_close = {"open": at.begins, "close": at.ends, "tile": at.on[node.place]}
+        start = reduce(jnp.maximum, [self.clocks[node.queue], *(self._when(wait) for wait in node.waits)])
+        self.now[node.stage, node.place] = start = start + open_or_close[node.when]
+        end = self.moment(Moment(node.stage, "stage"), node.place, at)
+        self.clocks[node.queue] = jnp.maximum(self.clocks[node.queue], end)
+
+    def moment(self, moment: Moment, place: int, at: _At) -> Array:
+        """``moment`` of the stage's tile in ``place`` of this step."""
+        if (moment, place) not in self.moments:
+            found = self.now[moment.stage, place]
+            if moment.kind != "start":
+                found = found + _of_kind(self.weights[moment], at.kinds[place])
+            if moment.kind == "share" and place == 0:  # the task's own traffic over GM and L2
+                row = _of_kind(self.weights[Moment("", "share")], at.kinds[place])
+                found = found + jnp.where(at.first, row, jnp.zeros_like(row))
+            self.moments[moment, place] = found
+        return self.moments[moment, place]
+
+    def _when(self, wait: Wait) -> Array:
+        if wait.back > 0:
+            return (self.tasks if wait.by_task else self.tiles)[wait.moment][wait.back - 1]
+        place = 0 if wait.by_task else -wait.back
+        return self.moment(wait.moment, place, self._at(wait.moment.stage))
+
+    def _at(self, stage: str) -> _At:
+        return self.late if next(node.late for node in self.program.nodes if node.stage == stage) else self.early
+
+    def done(self) -> State:
+        """What the next steps have to know."""
+        state, program = self.state, self.program
+        ends = [self.moment(moment, 0, self._at(moment.stage)) for moment in program.sinks]
+        return state._replace(
+            clocks=tuple(self.clocks[queue] for queue in program.queues),
+            tiles=tuple(self._shifted(moment) for moment, _ in program.tiles),
+            tasks=tuple(self._task(moment) for moment, _ in program.tasks),
+            end=reduce(jnp.maximum, [state.end, *ends]),
+        )
+
+    def _shifted(self, moment: Moment) -> tuple[Array, ...]:
+        at, ring = self._at(moment.stage), self.tiles[moment]
+        for place in range(self.program.group):
+            new = (self.moment(moment, place, at), *ring[:-1])
+            ring = new if self.program.group == 1 else _chosen(at.on[place] == 0, new, ring)
+        return ring
+
+    def _task(self, moment: Moment) -> tuple[Array, ...]:
+        at, ring = self._at(moment.stage), self.tasks[moment]
+        when = next(node.when for node in self.program.nodes if node.stage == moment.stage)
+        places = range(1 if when != "tile" else self.program.group)
+        latest = reduce(jnp.maximum, [self.moment(moment, place, at) for place in places])
+        return _chosen(at.first if when == "open" else at.last, (latest, *ring[:-1]), ring)
+
+
+def _chosen(which: Array, new: tuple[Array, ...], old: tuple[Array, ...]) -> tuple[Array, ...]:
+    return tuple(jnp.where(which, one, other) for one, other in zip(new, old, strict=True))
+
+
+class Passed(NamedTuple):
+    """What ``advance`` returns.
+
+    Attributes:
+      state: after the steps, relative to the new base.
+      bases: ``[T / BLOCK]``, how far the base moved after each block of steps.
+      starts: ``[T, nodes]``, starts of the program's nodes relative to the base before their block; None if not watched.
+    """
+
+    state: State
+    bases: Array
+    starts: Array | None
+
+
+def advance(program: Program, weights: Weights, state: State, steps: Steps, watch: bool = False) -> Passed:
+    """Run ``T`` steps (a multiple of ``BLOCK``) from ``state``."""
+    length = steps.codes.shape[0]
+    if length % BLOCK:
+        raise ValueError(f"{length} steps: give a multiple of {BLOCK}; a code of 0 does nothing")
+    blocks = jax.tree.map(lambda column: column.reshape(-1, BLOCK, *column.shape[1:]), steps)
+
+    def block(state: State, steps: Steps) -> tuple[State, tuple[Array, Array | None]]:
+        moved = jnp.zeros_like(state.end)
+        (state, moved), starts = lax.scan(partial(_one, program, weights, watch=watch), (state, moved), steps)
+        base = state.clocks[0]
+        return _less(state, base), (moved + base, starts)
+
+    state, (bases, starts) = lax.scan(block, state, blocks)
+    return Passed(state, bases, None if starts is None else starts.reshape(length, *starts.shape[2:]))
+
+
+def _one(
+    program: Program, weights: Weights, carried: tuple[State, Array], steps: Steps, *, watch: bool
+) -> tuple[tuple[State, Array], Array | None]:
+    state, moved = carried
+    dtype = state.end.dtype
+    columns = [column for column in (steps.codes, steps.sequences) if column is not None]
+    lines = [(*line, column) for line, column in zip(state.delay, columns, strict=True)]
+    early = _read(program, steps.codes, steps.sequences, dtype)
+    late = early
+    if program.preload:
+        late = _read(program, lines[0][0], lines[1][0] if len(lines) > 1 else None, dtype)
+    step = _Step(program, weights, state, early, late)
+    for node in program.nodes:
+        step.run(node)
+    state = step.done()._replace(delay=tuple(line[1:] for line in lines))
+    starts = jnp.stack([step.now[node.stage, node.place] for node in program.nodes]) if watch else None
+    if steps.marks is not None:
+        state, moved = _skip(state, moved, step.now[program.reference, program.group - 1], steps)
+    return (state, moved), starts
+
+
+def _skip(state: State, moved: Array, now: Array, steps: Steps) -> tuple[State, Array]:
+    """Let what has passed since a mark repeat: the base moves on, and what belongs to tasks stays behind."""
+    assert steps.marks is not None and steps.skip_tiles is not None and steps.skip_tasks is not None
+    tile_mark, task_mark = state.marks
+    by_tiles = jnp.where(steps.skip_tiles > 0, steps.skip_tiles * (now - tile_mark), jnp.zeros_like(now))
+    tasks = tuple(tuple(moment - by_tiles for moment in ring) for ring in state.tasks)
+    task_mark = task_mark - by_tiles
+    by_tasks = jnp.where(steps.skip_tasks > 0, steps.skip_tasks * (now - task_mark), jnp.zeros_like(now))
+    marks = jnp.where((steps.marks & 1) > 0, now, tile_mark), jnp.where((steps.marks & 2) > 0, now, task_mark)
+    return state._replace(tasks=tasks, marks=marks, end=state.end - by_tiles), moved + by_tiles + by_tasks
+
+
+def _less(state: State, base: Array) -> State:
+    """The same state, seen from a later base."""
+    moved = jax.tree.map(lambda time: time - base, state._replace(delay=()))
+    return moved._replace(delay=state.delay)
+
+
+def finish(state: State) -> Array:
+    """When all is done, relative to the base."""
+    return reduce(jnp.maximum, state.clocks, state.end)
+
+
+@cache
+def advance_jit(program: Program, watch: bool = False) -> Callable[[Weights, State, Steps], Passed]:
+    """:func:`advance`, compiled; lanes beyond ``LANES`` in groups, whose number must then divide theirs."""
+    one = jax.jit(partial(advance, program, watch=watch))
+
+    def hinted(weights: Weights, state: State, steps: Steps) -> Passed:
+        with set_xla_metadata(**AS_ONE_KERNEL):
+            return one(weights, state, steps)
+
+    return jax.jit(hinted, compiler_options=options(FAST))
