@@ -42,9 +42,7 @@ def loads(text: str) -> Any:
 def checked(text: str) -> dict[tuple[Any, Any], list[Slice]]:
     """The slices of every thread of a trace that keeps all rules."""
     trace = loads(text)
-    head = text[: text.index("[")]  # what MindStudio Insight looks at
-    assert '"profilingType":"op"' in head
-    assert trace["displayTimeUnit"] == "ns"
+    _check_frame(text)
     threads: dict[tuple[Any, Any], list[Slice]] = defaultdict(list)
     for event in trace["traceEvents"]:
         if event["ph"] == "X":
@@ -54,6 +52,16 @@ def checked(text: str) -> dict[tuple[Any, Any], list[Slice]]:
     _check_names(trace["traceEvents"], set(threads))
     _check_arrows(trace["traceEvents"], threads)
     return dict(threads)
+
+
+def _check_frame(text: str) -> None:
+    """What MindStudio Insight needs to find the events: a short head before the first bracket, and nothing after the last."""
+    head = text[: text.index("[")]
+    assert head.endswith('"traceEvents":') and len(head) < 200
+    assert {"profilingType": "op", "displayTimeUnit": "ns"}.items() <= loads(head + "[]}").items()
+    assert text.endswith("]}\n")
+    events = text[len(head) + 1 : -3].split(",\n")  # it cuts large files between events
+    assert all(loads(event)["ph"] for event in events if event.strip())
 
 
 def nanoseconds(us: float) -> int:

@@ -17,6 +17,8 @@ KERNELS = ("auto", "ub_resident", "coupled", "separated", "direct")
 OVERLAPS = ("serial", "roofline", "pipelined")
 CHIP_EXAMPLES = "Ascend910B3, Ascend310P3 or Ascend950PR_958x"
 TRACE_IDS = ("names", "numbers")
+MOST_CORES = 2**16
+"""More than any chip has."""
 STDOUT = "-"
 PLOTS = (".png", ".svg", ".pdf")
 
@@ -136,8 +138,11 @@ class Cores(click.ParamType):
         try:
             ranges = [[int(end) for end in part.split("-", 1)] for part in value.split(",")]
         except ValueError:
+            ranges = []
+        cores = [range(ends[0], ends[-1] + 1) for ends in ranges]
+        if not cores or not all(0 < some.stop - some.start <= MOST_CORES for some in cores):
             self.fail(f"{value!r} must be cube cores, such as 0 or 0,4-7, or all.", param, ctx)
-        return tuple(sorted({core for ends in ranges for core in range(ends[0], ends[-1] + 1)}))
+        return tuple(sorted({core for some in cores for core in some}))
 
 
 def simulate_options(command: Command) -> Command:
@@ -158,7 +163,7 @@ def simulate_options(command: Command) -> Command:
             metavar="N",
             help="Arrows of every Nth tile of a task; 0: none [1].",
         ),
-        click.option("--ids", type=click.Choice(TRACE_IDS), default="names", help="Cores and pipes in the trace [names]."),
+        click.option("--ids", type=click.Choice(TRACE_IDS), default="names", help="How the trace says core and pipe [names]."),
     ]
     for option in reversed(options):
         command = option(command)

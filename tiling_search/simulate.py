@@ -20,8 +20,9 @@ from tiling_search.jsonfile import Json, replacing
 from tiling_search.jsonout import evaluation_dict, workload_dict
 from tiling_search.result import Candidate
 
+INSIGHT_BYTES = 2**30
 INSIGHT_NAME = re.compile(r"(trace_view|trace|msprof(_slice)?(_[0-9]{1,15}){1,4})\.json")
-"""Names of files that MindStudio Insight opens."""
+"""Most bytes and names of the files that MindStudio Insight opens."""
 
 
 class Wanted(NamedTuple):
@@ -109,15 +110,21 @@ def write_timeline(timeline: Simulated, wanted: Wanted, clocks: Clocks, about: M
         "events": events,
         "pipes": _pipes(totals),
         "written": written,
-        "note": viewer_note(wanted.trace),
+        "note": viewer_note(wanted, wanted.trace.stat().st_size if wanted.trace else 0),
     }
 
 
-def viewer_note(trace: Path | None) -> str | None:
-    """What a person should know about the name of the trace; None where every viewer takes it."""
-    if trace is None or INSIGHT_NAME.fullmatch(trace.name):
+def viewer_note(wanted: Wanted, trace_bytes: int) -> str | None:
+    """Why MindStudio Insight would not open the trace; None where every viewer does, or where there is no trace."""
+    if wanted.trace is None:
         return None
-    return f"MindStudio Insight opens only names such as trace.json, not {trace.name}; chrome://tracing and Perfetto take any"
+    reasons = {
+        f"it opens only names such as trace.json, not {wanted.trace.name}": not INSIGHT_NAME.fullmatch(wanted.trace.name),
+        "it needs --ids names": wanted.ids != "names",
+        "it takes 1 GiB at most: --tasks N writes less": trace_bytes > INSIGHT_BYTES,
+    }
+    found = "; ".join(reason for reason, applies in reasons.items() if applies)
+    return f"not for MindStudio Insight, but for chrome://tracing and Perfetto: {found}" if found else None
 
 
 def _text(stack: ExitStack, path: Path) -> TextIOWrapper:

@@ -3,15 +3,23 @@
 import csv
 import errno
 import json
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
+from made_up import make_candidate
 from made_up_timeline import MadeUpTimeline
 from trace_checker import checked, loads
 
+from ascend_jax import Report, Verdict
 from ascend_jax.timeline.events import Events
 from ascend_jax.timeline.pipe_csv import Clocks
+from tiling_search.cli import main
 from tiling_search.simulate import Wanted, viewer_note, write_timeline
 
 CLOCKS = Clocks(1e9, 1e9)
@@ -54,8 +62,7 @@ def test_all_files_in_one_pass(tmp_path: Path) -> None:
     slices = checked((tmp_path / "trace.json").read_text())
     assert found["written"]["trace"]["slices"] == sum(map(len, slices.values()))
     assert {process.split(".")[0] for process, _ in slices} == {"core0"}
-    about = loads((tmp_path / "trace.json").read_text())["otherData"]
-    assert about == {"chip": "made up", "cores": "0 of 2 cube cores with tasks"}
+    assert labels(tmp_path / "trace.json") == {"chip: made up, cores: 0 of 2 cube cores with tasks"}
     assert len(rows_of(tmp_path / "pipes.csv")) == found["written"]["csv"]["rows"] == 3
     assert len(rows_of(tmp_path / "series.csv")) == found["written"]["series"]["rows"]
     assert found["events"] == len(timeline.events(0))
@@ -71,6 +78,10 @@ def test_the_summary_needs_no_file() -> None:
     assert found["written"] == {}
 
 
+def labels(trace: Path) -> set[str]:
+    return {args["labels"] for event in loads(trace.read_text())["traceEvents"] if "labels" in (args := event.get("args", {}))}
+
+
 @pytest.mark.parametrize(("cores", "text"), [(None, "0-4"), ((0, 2, 3), "0, 2-3"), ((4,), "4")])
 def test_cores_are_those_that_were_asked_for(tmp_path: Path, cores: tuple[int, ...] | None, text: str) -> None:
     wanted = files(tmp_path)._replace(cores=cores)
@@ -78,7 +89,7 @@ def test_cores_are_those_that_were_asked_for(tmp_path: Path, cores: tuple[int, .
     asked = list(range(5)) if cores is None else list(cores)
     assert found["cores"] == asked
     trace = loads((tmp_path / "trace.json").read_text())
-    assert trace["otherData"]["cores"] == f"{text} of 5 cube cores with tasks"
+    assert labels(tmp_path / "trace.json") == {f"cores: {text} of 5 cube cores with tasks"}
     assert {event["pid"].split(".")[0] for event in trace["traceEvents"]} == {f"core{core}" for core in asked}
     assert {int(row["block_id"]) for row in rows_of(tmp_path / "pipes.csv")} == set(asked)
     assert {int(row["core"]) for row in rows_of(tmp_path / "series.csv")} == set(asked)
@@ -92,7 +103,7 @@ def test_the_first_tasks_are_whole_and_the_rest_is_not_simulated(tmp_path: Path)
     assert max(asked) < 10
     text = (tmp_path / "trace.json").read_text()
     checked(text)
-    assert loads(text)["otherData"]["cut"] == "the first 2 tasks of each core"
+    assert labels(tmp_path / "trace.json") == {"cores: 0 of 1 cube cores with tasks, cut: the first 2 tasks of each core"}
     assert {event["args"]["task"] for event in loads(text)["traceEvents"] if event["ph"] == "X"} == {0, 1}
 
 
@@ -119,9 +130,91 @@ def test_a_core_without_a_task_and_a_file_for_two_purposes_are_refused(tmp_path:
 
 @pytest.mark.parametrize("name", ["trace.json", "trace_view.json", "msprof_20250101.json", "msprof_slice_0_1.json"])
 def test_names_that_mindstudio_insight_opens(name: str) -> None:
-    assert viewer_note(Path("somewhere") / name) is None
+    assert viewer_note(Wanted(trace=Path("somewhere") / name), 2**30) is None
 
 
 @pytest.mark.parametrize("name", ["mytrace.json", "trace.JSON", "trace.json.txt", "msprof.json"])
 def test_names_that_it_does_not_open(name: str) -> None:
-    assert name in str(viewer_note(Path(name)))
+    assert name in str(viewer_note(Wanted(trace=Path(name)), 0))
+
+
+def test_what_else_it_does_not_open() -> None:
+    assert viewer_note(Wanted(), 0) is None
+    trace = Wanted(trace=Path("trace.json"))
+    assert "--tasks" in str(viewer_note(trace, 2**30 + 1))
+    assert "--ids names" in str(viewer_note(trace._replace(ids="numbers"), 0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithReport(MadeUpTimeline):
+    """A timeline as the engine returns it."""
+
+    report: Report
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Put a timeline made by hand in the place of the engine."""
+
+    def replace(timeline: MadeUpTimeline | None = None, **candidate: Any) -> None:
+        made = WithReport(report=make_candidate(**candidate).report) if timeline is None else timeline
+        monkeypatch.setitem(
+            sys.modules, "ascend_jax.timeline.simulate", SimpleNamespace(simulate=lambda *args, **options: made)
+        )
+
+    return replace
+
+
+def run(*arguments: str) -> Result:
+    command = ["simulate", "llama3-8b-prefill-8k", "--chip", "910b3", "--tiling", "block_q=128,block_kv=256", *arguments]
+    return CliRunner().invoke(main, command, env={"TILING_SEARCH_DISABLE_CACHE": "1", "FORCE_COLOR": None})
+
+
+def test_the_command_writes_and_tells(engine: Callable[..., None], tmp_path: Path) -> None:
+    engine()
+    paths = [tmp_path / name for name in NAMES]
+    options = [text for flag, path in zip(("--trace", "--csv", "--series"), paths, strict=True) for text in (flag, str(path))]
+    done = run(*options, "--cores", "0-1")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "Timeline of 2 of 2 cube cores" in done.stdout and "Cube" in done.stdout
+    assert all(str(path) in done.stdout for path in paths)
+    assert {process.split(".")[0] for process, _ in checked(paths[0].read_text())} == {"core0", "core1"}
+    assert all("block_q" in label and "llama3-8b-prefill-8k" in label for label in labels(paths[0]))
+
+
+def test_the_command_as_json(engine: Callable[..., None]) -> None:
+    engine()
+    done = run("--json", "-", "--tasks", "1")
+    data = loads(done.stdout)
+    assert (data["overlap"], data["verdict"]) == ("simulated", "FITS")
+    assert set(data["timeline"]) == {"active_cores", "cores", "tasks", "events", "pipes", "written", "note"}
+    assert (data["timeline"]["cores"], data["timeline"]["tasks"]) == ([0], 1)
+
+
+def test_what_does_not_fit_is_not_written(engine: Callable[..., None], tmp_path: Path) -> None:
+    engine(verdict=Verdict.UB_OVERFLOW, ub_kib=300)
+    done = run("--trace", str(tmp_path / "trace.json"))
+    assert done.exit_code == 1
+    assert "UB" in done.stdout and "Timeline" not in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--cores", "2"], "cube core 2 has no task: those from 0 to 1 have"),
+        (["--cores", "a"], "must be cube cores, such as 0 or 0,4-7, or all"),
+        (["--cores", "3-1"], "must be cube cores"),
+        (["--cores", "0-99999999999999999999"], "must be cube cores"),
+        (["--tasks", "0"], "--tasks"),
+        (["--trace", "-"], "stdout is taken by the summary"),
+        (["--trace", "nowhere/trace.json"], "is no folder"),
+        (["--csv", "same", "--series", "same"], "a file of its own"),
+        (["--overlap", "serial"], "No such option"),
+    ],
+)
+def test_wrong_usage_ends_with_two(engine: Callable[..., None], options: list[str], message: str) -> None:
+    engine()
+    done = run(*options)
+    assert done.exit_code == 2
+    assert message in done.stderr.replace("\n", " ")

@@ -153,11 +153,16 @@ def test_a_trace_of_nothing_is_valid() -> None:
     assert checked(file.getvalue()) == {}
 
 
-def test_what_a_person_should_know_is_in_the_trace() -> None:
-    file = io.StringIO()
-    TraceWriter(file, MadeUpTimeline(), {"workload": 'a "name" [with] brackets', "cut": "first 2 tasks"}).close()
-    assert loads(file.getvalue())["otherData"] == {"workload": 'a "name" [with] brackets', "cut": "first 2 tasks"}
-    assert file.getvalue().index('"profilingType"') < file.getvalue().index("[")
+def test_what_a_person_should_know_is_a_label_of_every_core() -> None:
+    timeline, file = MadeUpTimeline(), io.StringIO()
+    writer = TraceWriter(file, timeline, {"workload": 'a "name" [with] {brackets}', "cut": "first 2 tasks"})
+    for events in timeline.chunks([1]):
+        writer.add(events)
+    writer.close()
+    checked(file.getvalue())
+    labels = {event["pid"]: event["args"]["labels"] for event in drawn(file.getvalue(), "M") if "labels" in event["args"]}
+    text = 'workload: a "name" [with] {brackets}, cut: first 2 tasks'
+    assert labels == dict.fromkeys(["core1.cubecore0", "core1.veccore0", "core1.veccore1"], text)
 
 
 @given(st.lists(st.floats(0, 1e-6), min_size=1, max_size=60), st.floats(0, 10))
