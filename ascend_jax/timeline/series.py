@@ -55,6 +55,7 @@ class OccupancySeries:
             self._rounded = NanosecondSlices(events.stages)
             self._under_way = np.zeros(len(self._held), dtype=np.int64)
             self._pending = np.empty((3, 0), dtype=np.int64)  # nanoseconds, what is held, +1 or -1
+            self._last = np.full((1, len(self.memories)), -1)  # no row is like that
         if not events.stage.size:
             return
         start, end = self._rounded.of(events)
@@ -96,15 +97,17 @@ class OccupancySeries:
         self._write_rows(times, used)
 
     def _write_rows(self, times: np.ndarray, used: np.ndarray) -> None:
-        head, tail = ("", "\n") if self._kind == "csv" else ("\n[", "]")
-        whole = np.rint(used).astype(np.int64).tolist()
-        lines = (
-            f"{head}{self._core},{time!r},{','.join(map(str, sizes))}{tail}"
-            for time, sizes in zip(microseconds(times).tolist(), whole, strict=True)
-        )
-        separator = "" if self._kind == "csv" else ","
-        self._file.write((separator if self._rows else "") + separator.join(lines))
-        self._rows += len(times)
+        """Write the rows that differ from those before them."""
+        whole = np.rint(used).astype(np.int64)
+        changed = np.any(whole != np.concatenate([self._last, whole[:-1]]), axis=1)
+        self._last = whole[-1:]
+        head, tail, separator = ("", "\n", "") if self._kind == "csv" else ("\n[", "]", ",")
+        row = f"{head}{self._core},%r,{','.join(['%d'] * len(self.memories))}{tail}"
+        columns = (microseconds(times[changed]).tolist(), *whole[changed].T.tolist())
+        lines = [row % line for line in zip(*columns, strict=True)]
+        if lines:
+            self._file.write((separator if self._rows else "") + separator.join(lines))
+        self._rows += len(lines)
 
 
 def _what_is_held(timeline: Simulated) -> tuple[list[_Held], dict[str, float]]:

@@ -64,6 +64,8 @@ def test_every_row_is_what_is_under_way(seed: int, chunk: int) -> None:
         events, ours = timeline.events(core), [row for row in rows if row["core"] == core]
         times = [ns(row["time_us"] * 1e-6) for row in ours]
         assert times == sorted(set(times))
+        sizes = [[row[f"{name}_bytes"] for name in MEMORIES] for row in ours]
+        assert all(before != after for before, after in pairwise(sizes))
         changes = {ns(time) for event in events for time in (event.start_s, event.end_s)}
         for now in sorted(changes):
             current = [row for row, time in zip(ours, times, strict=True) if time <= now]
