@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -138,20 +136,31 @@ def with_constants(spec: NpuSpec, constants: Sequence[Constant], values: Array |
     return replace(spec, vector=replace(spec.vector, **costs), **numbers)
 
 
-def to_values(constants: Sequence[Constant], theta: Array) -> Array:
-    """``[P]`` free numbers as values between the bounds: a sigmoid on the logarithm."""
-    low, high = log_bounds(constants)
-    return jnp.exp(low + (high - low) * jax.nn.sigmoid(theta))
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """Free numbers ``[P]`` and logarithms of values between bounds: a sigmoid from the one to the other."""
+
+    low: np.ndarray
+    high: np.ndarray
+
+    def logs(self, theta: np.ndarray) -> np.ndarray:
+        """Logarithms of values, never beyond the bounds."""
+        return self.low + (self.high - self.low) * _sigmoid(theta)
+
+    def slope(self, theta: np.ndarray) -> np.ndarray:
+        """The derivative of :meth:`logs`."""
+        return (self.high - self.low) * _sigmoid(theta) * _sigmoid(-theta)
+
+    def theta(self, logs: np.ndarray) -> np.ndarray:
+        """The inverse of :meth:`logs`; infinite on a bound."""
+        return np.log(logs - self.low) - np.log(self.high - logs)
 
 
-def to_theta(constants: Sequence[Constant], values: Array | np.ndarray) -> Array:
-    """The inverse of :func:`to_values`; infinite on a bound."""
-    low, high = log_bounds(constants)
-    share = (jnp.log(values) - low) / (high - low)
-    return jnp.log(share) - jnp.log1p(-share)
+def _sigmoid(theta: np.ndarray) -> np.ndarray:
+    return 0.5 * (1 + np.tanh(0.5 * theta))
 
 
-def log_bounds(constants: Sequence[Constant]) -> tuple[np.ndarray, np.ndarray]:
-    """Logarithms of the lower and upper bounds, ``[P]`` each."""
-    low, high = ([math.log(getattr(constant, side)) for constant in constants] for side in ("lower", "upper"))
-    return np.array(low), np.array(high)
+def bounds(constants: Sequence[Constant]) -> Bounds:
+    """The bounds of the constants' logarithms."""
+    low, high = (np.log([getattr(constant, side) for constant in constants]) for side in ("lower", "upper"))
+    return Bounds(low=low, high=high)

@@ -1,17 +1,15 @@
 """``fit``: named constants from measured rows, by robust least squares with weak priors; with what is sure and what is not."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
-from ascend_jax.calibration.constants import Constant, log_bounds, to_theta, to_values
+from ascend_jax.calibration.constants import Constant, bounds
 from ascend_jax.calibration.identify import ROWS_PER_CONSTANT, select
-from ascend_jax.calibration.minimise import Minimum
-from ascend_jax.calibration.problem import KNEE, Problem, Target, jacobian, minimum, predicted
+from ascend_jax.calibration.minimise import Minimum, adam, lbfgs
+from ascend_jax.calibration.problem import KNEE, Loss, Problem, evaluate
 
 SMALLEST_SCALE = 0.01
 """No model of a chip is better than 1 %, and measurements repeat no better."""
@@ -86,11 +84,10 @@ def fit(problem: Problem, weights: np.ndarray | None = None) -> Fit:
     weights = problem.weights if weights is None else weights
     with jax.enable_x64(True):
         start_residuals = _start_residuals(problem, weights)
-        selection = select(_jacobians(problem), weights, _column(problem, "prior_log_std"), _names(problem))
-        best, method, scale = _solve(problem, weights, selection.chosen)
-        logs = _logs(problem, best, selection.chosen)
-        residuals = _residuals(problem, logs)
-        deviation, correlation = _uncertainty(problem, weights, logs, residuals, scale, selection.chosen)
+        selection = select(_jacobians(problem), weights, problem.column("prior_log_std"), _names(problem))
+        best, method, loss = _solve(problem, weights, selection.chosen)
+        logs, residuals = loss.logs(best.theta), loss.residuals(best.theta)
+        deviation, correlation = _uncertainty(loss, logs, residuals)
     notes = [_notes(problem, place, logs, deviation, correlation) for place in range(len(logs))]
     constants = tuple(
         FittedConstant(
@@ -105,15 +102,15 @@ def fit(problem: Problem, weights: np.ndarray | None = None) -> Fit:
     )
     return Fit(
         constants=constants,
-        scale=scale,
+        scale=loss.scale,
         rows=int(np.count_nonzero(weights > 0)),
         residuals=residuals,
         start_residuals=start_residuals,
         correlation=correlation,
-        loss=float(best.loss),
-        steps=int(best.steps),
+        loss=best.loss,
+        steps=best.steps,
         method=method,
-        converged=bool(best.converged),
+        converged=best.converged,
     )
 
 
@@ -121,7 +118,7 @@ def _start_residuals(problem: Problem, weights: np.ndarray) -> np.ndarray:
     used = int(np.count_nonzero(weights > 0))
     if used < ROWS_PER_CONSTANT:
         raise ValueError(f"{used} rows with weight: {ROWS_PER_CONSTANT} are the least for one constant; give more rows")
-    residuals = _residuals(problem, np.log(problem.start))
+    residuals = evaluate(problem.predict_log, np.log(problem.start))[0] - np.log(problem.measured_s)
     if bad := [row for row, residual in zip(problem.ids, residuals, strict=True) if not np.isfinite(residual)]:
         raise ValueError(f"no finite prediction for the rows {', '.join(bad)}: leave them out")
     return residuals
@@ -129,8 +126,8 @@ def _start_residuals(problem: Problem, weights: np.ndarray) -> np.ndarray:
 
 def _starts(problem: Problem) -> np.ndarray:
     """``[S, P]`` logarithms to begin from, a little inside the bounds: where a sigmoid is flat nothing moves."""
-    low, high = log_bounds(problem.constants)
-    prior, deviation = np.log(_column(problem, "prior")), _column(problem, "prior_log_std")
+    low, high = vars(bounds(problem.constants)).values()
+    prior, deviation = np.log(problem.column("prior")), problem.column("prior_log_std")
     draws = prior + deviation * np.random.default_rng(problem.seed).normal(size=(max(problem.starts - 1, 0), len(prior)))
     margin = 0.05 * (high - low)
     return np.clip(np.concatenate([np.log(problem.start)[None], draws]), low + margin, high - margin)
@@ -139,52 +136,30 @@ def _starts(problem: Problem) -> np.ndarray:
 def _jacobians(problem: Problem) -> np.ndarray:
     """``[S, R, P]`` at the chip's own values and at the other starts."""
     points = np.concatenate([np.log(problem.start)[None], _starts(problem)[1:]])
-    return np.stack([np.asarray(jacobian(problem.predict_log, jnp.asarray(point))) for point in points])
+    return np.stack([evaluate(problem.predict_log, point)[1] for point in points])
 
 
-def _solve(problem: Problem, weights: np.ndarray, free: np.ndarray) -> tuple[Minimum, str, float]:
-    """The lowest minimum over the starts, and the scale: each follows from the other, so they are found in turns."""
-    points = [to_theta(problem.constants, np.exp(point)) for point in _starts(problem)]
-    best, method = _lowest(problem, points, _target(problem, weights, free, FIRST_SCALE))
-    scale = FIRST_SCALE
+def _solve(problem: Problem, weights: np.ndarray, free: np.ndarray) -> tuple[Minimum, str, Loss]:
+    """The lowest minimum over the starts, and the loss at its scale: each follows from the other, so they are found in turns."""
+    points = [bounds(problem.constants).theta(point) for point in _starts(problem)]
+    loss = Loss(problem=problem, weights=weights, free=free, scale=FIRST_SCALE)
+    best, method = _lowest(loss, points)
     for _ in range(SCALE_ROUNDS):
-        before, scale = scale, _scale(_residuals(problem, _logs(problem, best, free)), weights, int(free.sum()))
-        if abs(scale - before) < SAME_SCALE * before:
+        before, loss = loss, replace(loss, scale=_scale(loss.residuals(best.theta), weights, int(free.sum())))
+        if abs(loss.scale - before.scale) < SAME_SCALE * before.scale:
             break
-        best, method = _lowest(problem, [best.theta], _target(problem, weights, free, scale))
-    return best, method, scale
+        best, method = _lowest(loss, [best.theta])
+    return best, method, loss
 
 
-def _lowest(problem: Problem, points: Sequence[Array], target: Target) -> tuple[Minimum, str]:
-    """From the best of ``points``; Adam has a go where L-BFGS neither converges nor gets anywhere."""
-    model, constants = problem.predict_log, problem.constants
+def _lowest(loss: Loss, points: Sequence[np.ndarray]) -> tuple[Minimum, str]:
+    """From the best of ``points``; Adam has a go where L-BFGS got stuck."""
     found: list[tuple[Minimum, str]] = []
     for point in points:
-        found.append((minimum(model, constants, "L-BFGS", point, target), "L-BFGS"))
+        found.append((lbfgs(loss, point), "L-BFGS"))
         if not found[-1][0].converged:
-            found.append((minimum(model, constants, "Adam", point, target), "Adam"))
-    return min(found, key=lambda outcome: float(outcome[0].loss))
-
-
-def _logs(problem: Problem, at: Minimum, free: np.ndarray) -> np.ndarray:
-    values = np.asarray(to_values(problem.constants, at.theta))
-    return np.log(np.where(free, values, problem.start))
-
-
-def _residuals(problem: Problem, logs: np.ndarray) -> np.ndarray:
-    return np.asarray(predicted(problem.predict_log, jnp.asarray(logs))) - np.log(problem.measured_s)
-
-
-def _target(problem: Problem, weights: np.ndarray, free: np.ndarray, scale: float) -> Target:
-    return Target(
-        measured_log=jnp.log(jnp.asarray(problem.measured_s)),
-        root_weights=jnp.sqrt(jnp.asarray(weights)),
-        scale=jnp.asarray(scale),
-        free=jnp.asarray(free),
-        start_log=jnp.log(jnp.asarray(problem.start)),
-        prior_log=jnp.log(jnp.asarray(_column(problem, "prior"))),
-        prior_log_std=jnp.asarray(_column(problem, "prior_log_std")),
-    )
+            found.append((adam(loss, found[-1][0].theta), "Adam"))
+    return min(found, key=lambda outcome: outcome[0].loss)
 
 
 def _scale(residuals: np.ndarray, weights: np.ndarray, free: int) -> float:
@@ -194,15 +169,13 @@ def _scale(residuals: np.ndarray, weights: np.ndarray, free: int) -> float:
     return max(float(inflated), SMALLEST_SCALE)
 
 
-def _uncertainty(
-    problem: Problem, weights: np.ndarray, logs: np.ndarray, residuals: np.ndarray, scale: float, free: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _uncertainty(loss: Loss, logs: np.ndarray, residuals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Standard errors ``[P]`` of the logarithms and their correlation ``[P, P]``; a constant not fitted keeps its prior's."""
-    slopes = np.asarray(jacobian(problem.predict_log, jnp.asarray(logs)))[:, free]
-    pulls = np.sqrt(weights) * residuals / scale
-    robust = weights / np.sqrt(1 + (pulls / KNEE) ** 2)  # what an outlier's row still counts
-    deviation = _column(problem, "prior_log_std")
-    hessian = slopes.T @ (slopes * robust[:, None]) / scale**2 + np.diag(1 / deviation[free] ** 2)
+    free, deviation = loss.free, loss.problem.column("prior_log_std")
+    slopes = evaluate(loss.problem.predict_log, logs)[1][:, free]
+    pulls = np.sqrt(loss.weights) * residuals / loss.scale
+    robust = loss.weights / np.sqrt(1 + (pulls / KNEE) ** 2)  # what an outlier's row still counts
+    hessian = slopes.T @ (slopes * robust[:, None]) / loss.scale**2 + np.diag(1 / deviation[free] ** 2)
     covariance = np.linalg.inv(hessian)
     errors = np.sqrt(np.diag(covariance))
     correlation = np.zeros((len(logs), len(logs)))
@@ -214,7 +187,7 @@ def _uncertainty(
 def _notes(problem: Problem, place: int, logs: np.ndarray, deviation: np.ndarray, correlation: np.ndarray) -> tuple[str, ...]:
     """Why a fitted constant is weakly identified."""
     constant, notes = problem.constants[place], []
-    low, high = (side[place] for side in log_bounds(problem.constants))
+    low, high = (side[place] for side in vars(bounds(problem.constants)).values())
     share = (logs[place] - low) / (high - low)
     if not NEAR_BOUND <= share <= 1 - NEAR_BOUND:
         notes.append(f"at its {'lower' if share < 0.5 else 'upper'} bound")
@@ -225,10 +198,6 @@ def _notes(problem: Problem, place: int, logs: np.ndarray, deviation: np.ndarray
         if other != place and abs(strength) > CORRELATED:
             notes.append(f"correlated {strength:+.2f} with {problem.constants[other].name}")
     return tuple(notes)
-
-
-def _column(problem: Problem, name: str) -> np.ndarray:
-    return np.array([getattr(constant, name) for constant in problem.constants], np.float64)
 
 
 def _names(problem: Problem) -> list[str]:

@@ -1,76 +1,98 @@
-"""Minimise a smooth function of a few numbers: L-BFGS with a line search, or Adam."""
+"""Minimise a function of a few numbers: L-BFGS, or Adam where that gets stuck. The loop is Python's.
+
+A model of many rows takes a minute to compile and milliseconds to run; a line search inside jit (optax's) would compile it
+several times over. So the rules are optax's, and one compiled evaluation serves every step and every backtracking.
+"""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
-from jax import Array, lax
 
-MOST_STEPS = 200
-MOST_ADAM_STEPS = 1000
+MOST_STEPS, MOST_ADAM_STEPS = 200, 500
+MOST_HALVINGS = 25
 SMALL_GRADIENT = 1e-5
 """Of the largest entry: where a step of 1 changes a loss of the order of 1 by nothing that matters."""
-SMALL_GAIN = 1e-9
-PATIENCE, ADAM_PATIENCE = 5, 50
-"""Steps in a row that gain less than ``SMALL_GAIN`` of the loss end the search: a kink's gradient never gets small."""
+SMALL_GAIN = 1e-8
+PATIENCE = 5
+"""Steps in a row that gain less than ``SMALL_GAIN`` of the loss end the search: at a kink the gradient never gets small."""
+ARMIJO = 1e-4
+"""The share of the promised gain that a step has to bring."""
+_LBFGS = optax.scale_by_lbfgs(memory_size=10)
+_ADAM = optax.adam(optax.exponential_decay(0.1, MOST_ADAM_STEPS // 10, 0.6))
+
+ValueAndGrad = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 
 class Minimum(NamedTuple):
     """Where, how low, after how many steps; ``converged`` if the gradient vanished or nothing was gained any more."""
 
-    theta: Array
-    loss: Array
-    steps: Array
-    converged: Array
+    theta: np.ndarray
+    loss: float
+    steps: int
+    converged: bool
 
 
-class _Search(NamedTuple):
-    theta: Array
-    state: Any
-    best: Array
-    lowest: Array
-    steps: Array
-    idle: Array
-    done: Array
+@partial(jax.jit, static_argnums=0)
+def _update(rule: Any, grad: Any, state: Any, theta: Any) -> tuple[Any, Any]:
+    return rule.update(grad, state, theta)
 
 
-def lbfgs(loss: Callable[[Array], Array], theta: Array) -> Minimum:
-    """The best point that L-BFGS sees on its way from ``theta`` ``[P]``; jax-traceable."""
-    return _descend(loss, theta, optax.lbfgs(), MOST_STEPS, PATIENCE)
-
-
-def adam(loss: Callable[[Array], Array], theta: Array) -> Minimum:
-    """The same for Adam with a step that shrinks: slow, but no line search that can get stuck at a kink."""
-    step = optax.exponential_decay(0.1, MOST_ADAM_STEPS // 10, 0.5)
-    return _descend(loss, theta, optax.adam(step), MOST_ADAM_STEPS, ADAM_PATIENCE)
-
-
-def _descend(loss: Callable[[Array], Array], theta: Array, rule: Any, most: int, patience: int) -> Minimum:
-    solver = optax.with_extra_args_support(rule)
-    value_and_grad = jax.value_and_grad(loss)
-
-    def step(search: _Search) -> _Search:
-        value, grad = value_and_grad(search.theta)
-        updates: Any
-        updates, state = solver.update(grad, search.state, search.theta, value=value, grad=grad, value_fn=loss)
-        better = value < search.lowest
-        gained = search.lowest - value > SMALL_GAIN * jnp.abs(value)
-        idle = jnp.where(gained, 0, search.idle + 1)
-        flat = jnp.max(jnp.abs(grad)) < SMALL_GRADIENT
-        lost = ~jnp.isfinite(value) | ~jnp.all(jnp.isfinite(grad))
-        return _Search(
-            theta=jnp.where(lost, search.theta, search.theta + updates),
-            state=state,
-            best=jnp.where(better, search.theta, search.best),
-            lowest=jnp.where(better, value, search.lowest),
-            steps=search.steps + 1,
-            idle=jnp.where(lost, patience + 1, idle),
-            done=flat | lost | (idle >= patience),
-        )
-
-    begin = _Search(theta, solver.init(theta), theta, jnp.asarray(jnp.inf), jnp.asarray(0), jnp.asarray(0), jnp.asarray(False))
+def _direction(rule: Any, grad: np.ndarray, state: Any, theta: np.ndarray) -> tuple[np.ndarray, Any]:
     with jax.numpy_dtype_promotion("standard"):  # optax adds int32 to int64
-        end = lax.while_loop(lambda search: ~search.done & (search.steps < most), step, begin)
-    return Minimum(end.best, end.lowest, end.steps, end.done & (end.idle <= patience))
+        updates, state = _update(rule, jnp.asarray(grad), state, jnp.asarray(theta))
+    return np.asarray(updates), state
+
+
+def lbfgs(function: ValueAndGrad, theta: np.ndarray) -> Minimum:
+    """From ``theta`` ``[P]``, where ``function`` must be finite: L-BFGS directions, halved until they go down enough."""
+    value, grad = function(theta)
+    state, idle = _LBFGS.init(jnp.asarray(theta)), 0
+    for step in range(MOST_STEPS):
+        if np.max(np.abs(grad)) < SMALL_GRADIENT or idle >= PATIENCE:
+            return Minimum(theta, value, step, True)
+        ascent, state = _direction(_LBFGS, grad, state, theta)
+        if not ascent @ grad > 0:  # negative curvature lies behind: begin anew
+            state, ascent = _LBFGS.init(jnp.asarray(theta)), grad / max(1.0, float(np.linalg.norm(grad)))
+        found = _halve(function, theta, value, grad, ascent)
+        if found is None:
+            return Minimum(theta, value, step, ascent @ grad < SMALL_GAIN * abs(value))  # no more than rounding to gain
+        before = value
+        theta, value, grad = found
+        idle = idle + 1 if before - value <= SMALL_GAIN * abs(value) else 0
+    return Minimum(theta, value, MOST_STEPS, False)
+
+
+def _halve(
+    function: ValueAndGrad, theta: np.ndarray, value: float, grad: np.ndarray, ascent: np.ndarray
+) -> tuple[np.ndarray, float, np.ndarray] | None:
+    """The first of the full step, half of it, and so on that brings its share of the gain; None if none does."""
+    slope = float(ascent @ grad)
+    for halvings in range(MOST_HALVINGS):
+        size = 0.5**halvings
+        trial = theta - size * ascent
+        found, slopes = function(trial)
+        if np.isfinite(found) and np.all(np.isfinite(slopes)) and found <= value - ARMIJO * size * slope:
+            return trial, found, slopes
+    return None
+
+
+def adam(function: ValueAndGrad, theta: np.ndarray) -> Minimum:
+    """The best point on Adam's way from ``theta``, with steps that shrink: slow, but no line search that can get stuck."""
+    state = _ADAM.init(jnp.asarray(theta))
+    best, lowest = theta, np.inf
+    for step in range(MOST_ADAM_STEPS):
+        value, grad = function(theta)
+        if not (np.isfinite(value) and np.all(np.isfinite(grad))):
+            return Minimum(best, lowest, step, False)
+        if value < lowest:
+            best, lowest = theta, value
+        if np.max(np.abs(grad)) < SMALL_GRADIENT:
+            return Minimum(best, lowest, step, True)
+        updates, state = _direction(_ADAM, grad, state, theta)
+        theta = theta + updates
+    return Minimum(best, lowest, MOST_ADAM_STEPS, True)

@@ -1,17 +1,15 @@
 """What a fit is asked: rows, weights, constants and a model of them; and the loss that it lowers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ascend_jax.calibration.constants import Constant, to_values
-from ascend_jax.calibration.minimise import Minimum, adam, lbfgs
+from ascend_jax._compile import SELDOM, quick_jit
+from ascend_jax.calibration.constants import Constant, bounds
 
 WEIGHTS = {"A": 1.0, "B": 0.5, "C": 0.0}
 """By a row's quality: a weight of a half says twice the variance."""
@@ -19,7 +17,6 @@ KNEE = 1.5
 """Where the loss turns from square to straight, in deviations of the residuals: outliers beyond pull with constant force."""
 PredictLog = Callable[[Array], Array]
 """Values ``[P]`` → natural logarithm of the predicted seconds ``[R]``; traced and differentiated by jax."""
-METHODS = {"L-BFGS": lbfgs, "Adam": adam}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,50 +60,59 @@ class Problem:
         if np.min(self.weights, initial=0.0) < 0 or not np.any(self.weights > 0):
             raise ValueError("weights must not be negative, and at least one must be above zero")
 
-
-class Target(NamedTuple):
-    """The numbers of one minimisation: data, prior, scale and which constants are free."""
-
-    measured_log: Array
-    root_weights: Array
-    scale: Array
-    free: Array
-    start_log: Array
-    prior_log: Array
-    prior_log_std: Array
+    def column(self, name: str) -> np.ndarray:
+        """One number of every constant, ``[P]``."""
+        return np.array([getattr(constant, name) for constant in self.constants], np.float64)
 
 
-def loss(predict_log: PredictLog, constants: Sequence[Constant], theta: Array, target: Target) -> Array:
-    """Pseudo-Huber of the weighted residuals ``log(predicted / measured)`` over the scale, plus the priors."""
-    logs = jnp.where(target.free, jnp.log(to_values(constants, theta)), target.start_log)
-    residuals = target.root_weights * (predict_log(jnp.exp(logs)) - target.measured_log) / target.scale
-    rows = jnp.sum(KNEE**2 * (jnp.sqrt(1 + (residuals / KNEE) ** 2) - 1))
-    pulls = jnp.where(target.free, (logs - target.prior_log) / target.prior_log_std, 0.0)
-    return rows + 0.5 * jnp.sum(pulls**2)
+def evaluate(predict_log: PredictLog, logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log seconds ``[R]`` at the logarithms of the values ``[P]``, and their derivatives ``[R, P]``; compiled once a model.
+
+    Forward derivatives: there are fewer constants than rows, and the model's backward pass takes far longer to compile.
+    """
+    predicted, slopes = _evaluate(predict_log, jnp.asarray(logs))
+    return np.asarray(predicted), np.asarray(slopes)
 
 
-# Compiled once for each model of the rows: other times, weights, scales and starts are arguments.
+def _with_slopes(predict_log: PredictLog, logs: Array) -> tuple[Array, Array]:
+    def twice(logs: Array) -> tuple[Array, Array]:
+        predicted = predict_log(jnp.exp(logs))
+        return predicted, predicted
+
+    slopes, predicted = jax.jacfwd(twice, has_aux=True)(logs)
+    return predicted, slopes
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def minimum(
-    predict_log: PredictLog,
-    constants: tuple[Constant, ...],
-    method: Literal["L-BFGS", "Adam"],
-    theta: Array,
-    target: Target,
-) -> Minimum:
-    """The lowest loss that a descent from ``theta`` sees."""
-    return METHODS[method](lambda free: loss(predict_log, constants, free, target), theta)
+_evaluate = quick_jit(_with_slopes, static_argnums=(0,), wanted=SELDOM)
 
 
-@partial(jax.jit, static_argnums=0)
-def predicted(predict_log: PredictLog, logs: Array) -> Array:
-    """Logarithms of the values ``[P]`` → log seconds ``[R]``."""
-    return predict_log(jnp.exp(logs))
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """What a fit lowers: pseudo-Huber of the weighted residuals over ``scale``, plus the priors of the free constants.
 
+    Called with free numbers ``[P]`` (sigmoids between the logarithms of the bounds), it returns the value and its gradient.
+    """
 
-@partial(jax.jit, static_argnums=0)
-def jacobian(predict_log: PredictLog, logs: Array) -> Array:
-    """Logarithms of the values ``[P]`` → d log seconds / d log value ``[R, P]``."""
-    return jax.jacfwd(lambda at: predict_log(jnp.exp(at)))(logs)
+    problem: Problem
+    weights: np.ndarray
+    free: np.ndarray
+    scale: float
+
+    def logs(self, theta: np.ndarray) -> np.ndarray:
+        """Logarithms of the values ``[P]``; those that are not free stay at the start."""
+        return np.where(self.free, bounds(self.problem.constants).logs(theta), np.log(self.problem.start))
+
+    def residuals(self, theta: np.ndarray) -> np.ndarray:
+        """log(predicted / measured) ``[R]``."""
+        return evaluate(self.problem.predict_log, self.logs(theta))[0] - np.log(self.problem.measured_s)
+
+    def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        logs, root = self.logs(theta), np.sqrt(self.weights) / self.scale
+        predicted, slopes = evaluate(self.problem.predict_log, logs)
+        residuals = root * (predicted - np.log(self.problem.measured_s))
+        bend = np.sqrt(1 + (residuals / KNEE) ** 2)
+        prior, deviation = np.log(self.problem.column("prior")), self.problem.column("prior_log_std")
+        pulls = np.where(self.free, (logs - prior) / deviation, 0.0)
+        value = np.sum(KNEE**2 * (bend - 1)) + 0.5 * np.sum(pulls**2)
+        by_log = slopes.T @ (root * residuals / bend) + pulls / deviation
+        return float(value), np.where(self.free, by_log * bounds(self.problem.constants).slope(theta), 0.0)

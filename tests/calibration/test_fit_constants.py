@@ -11,9 +11,8 @@ from toy_model import ALL, CHIP, GM, SLOPES, TRUTH
 from ascend_jax.calibration.constants import (
     FIELDS,
     Constant,
+    bounds,
     own_values,
-    to_theta,
-    to_values,
     usual_constants,
     with_constants,
 )
@@ -59,15 +58,21 @@ def test_the_spec_is_differentiable_by_the_constants() -> None:
 
 
 def test_values_stay_between_the_bounds_and_come_back() -> None:
-    theta = jnp.linspace(-30, 30, 7)
-    for number in theta:
-        values = to_values(ALL, jnp.full(len(ALL), number))
-        assert all(c.lower <= value <= c.upper for c, value in zip(ALL, values, strict=True))
-    np.testing.assert_allclose(to_values(ALL, to_theta(ALL, TRUTH)), TRUTH, rtol=1e-12)
+    between = bounds(ALL)
+    for number in np.linspace(-40, 40, 9):
+        values = np.exp(between.logs(np.full(len(ALL), number)))
+        assert all(c.lower * (1 - 1e-9) <= value <= c.upper * (1 + 1e-9) for c, value in zip(ALL, values, strict=True))
+    np.testing.assert_allclose(np.exp(between.logs(between.theta(np.log(TRUTH)))), TRUTH, rtol=1e-12)
 
 
 def test_the_middle_of_the_bounds_is_their_geometric_mean() -> None:
-    np.testing.assert_allclose(to_values((GM,), jnp.zeros(1)), [np.sqrt(GM.lower * GM.upper)])
+    np.testing.assert_allclose(np.exp(bounds((GM,)).logs(np.zeros(1))), [np.sqrt(GM.lower * GM.upper)])
+
+
+def test_the_slope_of_the_sigmoid_is_that_of_finite_differences() -> None:
+    between, theta, step = bounds(ALL), np.array([-2.0, 0.3, 5.0]), 1e-6
+    slope = (between.logs(theta + step) - between.logs(theta - step)) / (2 * step)
+    np.testing.assert_allclose(between.slope(theta), slope, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", chip_names())
