@@ -11,6 +11,8 @@ from ascend_jax.workload.attention import ALIASES, ELEMENT_BYTES
 
 MOST_HEADS = 256
 """Heads that the vendor's operators take (documents of PromptFlashAttention and FusedInferAttentionScore)."""
+LAYOUTS = ("BNSD", "BSND", "BSH", "SBH")
+"""All but TND, whose lengths are not in a profile."""
 PACKED_MASK = 2048
 """Rows and columns of the mask in the compressed modes, whatever the lengths are."""
 STATISTICS_COLUMNS = (8, 1)
@@ -62,13 +64,14 @@ class Call:
         return self.batch, self.q_heads, self.kv_heads, self.q_seq, self.kv_seq, self.head_dim
 
 
-def read_call(inputs: Sequence[Tensor], outputs: Sequence[Tensor], hints: Hints) -> Call:
+def read_call(inputs: Sequence[Tensor], outputs: Sequence[Tensor], hints: Hints, layouts: Sequence[str] = LAYOUTS) -> Call:
     """The call behind an operator's inputs and outputs.
 
     Args:
       inputs: query, key, value, and what else was given; absent ones left out.
       outputs: the result, and statistics of softmax if there are any.
       hints: what to take where the shapes leave it open.
+      layouts: those that the operator takes.
 
     Raises:
       Unclear: not enough to tell, or something that is not modelled.
@@ -79,7 +82,7 @@ def read_call(inputs: Sequence[Tensor], outputs: Sequence[Tensor], hints: Hints)
     if dtype not in ELEMENT_BYTES:
         raise Unclear(f"data type {inputs[0].dtype} is not modelled")
     extra = _Extra.of(inputs)
-    readings = [call for call in _readings(inputs, outputs, hints) if extra.suits(call)]
+    readings = [call for call in _readings(inputs, outputs, hints, layouts) if extra.suits(call)]
     sizes = {call.size: call for call in readings}
     if not sizes:
         raise Unclear(_no_reading(inputs, hints))
@@ -131,15 +134,16 @@ def _rope_columns(inputs: Sequence[Tensor], rope: Sequence[Shape]) -> int:
     return rope[0][-1]
 
 
-def _readings(inputs: Sequence[Tensor], outputs: Sequence[Tensor], hints: Hints) -> Iterator[Call]:
+def _readings(inputs: Sequence[Tensor], outputs: Sequence[Tensor], hints: Hints, layouts: Sequence[str]) -> Iterator[Call]:
     """Every way to read the shapes that nothing contradicts."""
     query, key, value = (tensor.shape for tensor in inputs[:3])
     if len({len(query), len(key), len(value)}) != 1 or key[:-1] != value[:-1]:
         return
     statistics = _statistics(outputs)
     heads = hints.q_heads or (statistics[1] if statistics else None)
-    for layout in ("BNSD", "BSND") if len(query) == 4 else ("BSH", "SBH") if len(query) == 3 else ():
-        if hints.layout in (None, layout) and (call := _read(layout, query, key, heads)):
+    for layout in layouts:
+        fits = len(layout) == len(query) and hints.layout in (None, layout)
+        if fits and (call := _read(layout, query, key, heads)):
             known = (call.batch, call.q_heads, call.q_seq)
             if (statistics in (None, known)) and hints.q_heads in (None, call.q_heads):
                 yield call
@@ -195,11 +199,8 @@ def _causal(call: Call, mask: Shape | None, hints: Hints) -> bool:
 
 def _no_reading(inputs: Sequence[Tensor], hints: Hints) -> str:
     query, key, value = (",".join(map(str, tensor.shape)) for tensor in inputs[:3])
-    rank = len(inputs[0].shape)
-    if rank == 3 and inputs[0].shape[2] == inputs[1].shape[-1] and not hints.layout:
-        return f"query {query}: BSH without a number of heads, or TND, whose lengths are not in the profile; give the heads"
-    if rank == 3 and not hints.q_heads:
-        return f"query {query}, key {key}: the number of heads is not in the profile; give it"
+    if len(inputs[0].shape) == 3 and not hints.q_heads:
+        return f"query {query}, key {key}: how many heads they hold is not in the profile; give the heads of Q"
     return f"no layout reads query {query}, key {key}, value {value}" + (f" as {hints.layout}" if hints.layout else "")
 
 

@@ -140,7 +140,7 @@ def _jacobians(problem: Problem) -> np.ndarray:
 
 
 def _solve(problem: Problem, weights: np.ndarray, free: np.ndarray) -> tuple[Minimum, str, Loss]:
-    """The lowest minimum over the starts, and the loss at its scale: each follows from the other, so they are found in turns."""
+    """The lowest minimum over the starts, and the loss at its scale; each follows from the other: found in turns."""
     points = [bounds(problem.constants).theta(point) for point in _starts(problem)]
     loss = Loss(problem=problem, weights=weights, free=free, scale=FIRST_SCALE)
     best, method = _lowest(loss, points)

@@ -60,7 +60,8 @@ def lbfgs(function: ValueAndGrad, theta: np.ndarray) -> Minimum:
             state, ascent = _LBFGS.init(jnp.asarray(theta)), grad / max(1.0, float(np.linalg.norm(grad)))
         found = _halve(function, theta, value, grad, ascent)
         if found is None:
-            return Minimum(theta, value, step, ascent @ grad < SMALL_GAIN * abs(value))  # no more than rounding to gain
+            rounding = float(ascent @ grad) < SMALL_GAIN * abs(value)  # there was no more than that to gain
+            return Minimum(theta, value, step, rounding)
         before = value
         theta, value, grad = found
         idle = idle + 1 if before - value <= SMALL_GAIN * abs(value) else 0

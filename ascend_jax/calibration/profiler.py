@@ -8,11 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from ascend_jax.calibration.call_shapes import Call, Hints, Tensor, Unclear, read_call
+from ascend_jax.calibration.call_shapes import LAYOUTS, Call, Hints, Tensor, Unclear, read_call
 from ascend_jax.calibration.rows import Row
 
-OPERATORS = ("FlashAttentionScore", "FusedInferAttentionScore", "PromptFlashAttention", "IncreFlashAttention")
-"""Forward operators of attention that the model knows; other operators of attention are named as not modelled."""
+INFERENCE = ("BNSD", "BSND", "BSH")
+OPERATORS = {
+    "FlashAttentionScore": LAYOUTS,
+    "FusedInferAttentionScore": INFERENCE,
+    "PromptFlashAttention": INFERENCE,
+    "IncreFlashAttention": INFERENCE,
+}
+"""Forward operators of attention that the model knows, with their layouts; others of attention are named as not modelled."""
 COLUMNS = {
     "type": ("OP Type", "Type"),
     "duration": ("Task Duration(us)", "Duration(us)"),
@@ -133,12 +139,12 @@ def _call(cells: Mapping[str, str], hints: Hints) -> Call:
     outputs = _tensors(cells.get("output_shapes", ""), cells.get("output_types", ""))
     if not inputs:
         raise Unclear("it has no shapes")
-    return read_call(inputs, outputs, hints)
+    return read_call(inputs, outputs, hints, OPERATORS[cells["type"]])
 
 
 def _tensors(shapes: str, types: str) -> list[Tensor]:
     """``1,8,512,64;1,8,512,64;;`` and ``FLOAT16;FLOAT16;;`` as tensors; the absent ones are left out."""
-    names = [_clean(part).lower().removeprefix("dt_").replace("bf16", "bfloat16") for part in types.split(";")]
+    names = [_clean(part).lower().removeprefix("dt_") for part in types.split(";")]
     tensors = []
     for place, text in enumerate(shapes.split(";")):
         sizes = _clean(text).strip("[]() ")
