@@ -10,7 +10,8 @@ import numpy as np
 
 from ascend_jax.timeline.events import Events, FlowInfo, StageInfo
 
-LOAD_Q, FINALISE = StageInfo("load_q", "MTE2", "cube"), StageInfo("finalise", "Vector", "vector")
+LOAD_Q = StageInfo("load_q", "MTE2", "cube", per_row=True)
+FINALISE = StageInfo("finalise", "Vector", "vector", per_row=True)
 TILE_STAGES = (
     StageInfo("load_k", "MTE2", "cube"),
     StageInfo("mm_qk", "Cube", "cube"),
@@ -21,6 +22,7 @@ TILE_STAGES = (
     StageInfo("load_p", "MTE2", "cube"),
     StageInfo("mm_pv", "Cube", "cube"),
 )
+TILE_NAMES = {stage.name for stage in TILE_STAGES}
 FLOWS = (
     FlowInfo("load_k", "mm_qk", "K", handoff=False),
     FlowInfo("mm_qk", "fix_s", "S in L0C", handoff=False, chunked=True),
@@ -29,6 +31,9 @@ FLOWS = (
     FlowInfo("softmax", "store_p", "P in UB", handoff=False),
     FlowInfo("store_p", "load_p", "P workspace", handoff=True),
     FlowInfo("load_p", "mm_pv", "P", handoff=False),
+    FlowInfo("load_q", "mm_qk", "Q", handoff=True),
+    FlowInfo("mm_pv", "finalise", "O", handoff=True),
+    FlowInfo("mm_pv", "mm_qk", None, handoff=True, lag=1),
 )
 MEMORY = {
     "K": "L1",
@@ -39,11 +44,12 @@ MEMORY = {
     "P": "L1",
     "Q": "L1",
     "O": "UB",
+    "max, sum": "UB",
     "left": "L0A",
     "right": "L0B",
     "result": "L0C",
 }
-SLOTS = dict.fromkeys(MEMORY, 2) | {"O": 1, "S in UB": 3}
+SLOTS = dict.fromkeys(MEMORY, 2) | {"max, sum": 1, "S in UB": 3}
 
 
 class Event(NamedTuple):
@@ -59,7 +65,10 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class MadeUpTimeline:
-    """Keeps the promises of ``Simulated``; every random number follows from ``seed`` and the core."""
+    """Keeps the promises of ``Simulated``; every random number follows from ``seed`` and the core.
+
+    With ``hides_zero`` there is no event of what takes no time.
+    """
 
     seed: int = 0
     cores: int = 2
@@ -67,6 +76,7 @@ class MadeUpTimeline:
     most_tiles: int = 6
     vector_cores_per_cube: int = 2
     chunk: int = 7
+    hides_zero: bool = False
     stages: tuple[StageInfo, ...] = (LOAD_Q, *TILE_STAGES, FINALISE)
     flows: tuple[FlowInfo, ...] = FLOWS
 
@@ -97,17 +107,19 @@ class MadeUpTimeline:
             return end_s
 
         for task in range(self.tasks):
-            run(LOAD_Q, task, -1, 0.0)
+            loaded_s = run(LOAD_Q, task, -1, 0.0)
             for tile in range(draw.randint(1, self.most_tiles)):
                 for stage in TILE_STAGES:
-                    inputs = [ends[flow.producer][-1] for flow in self.flows if flow.consumer == stage.name]
-                    outputs = [flow for flow in self.flows if flow.producer == stage.name]
+                    of_tiles = [flow for flow in self.flows if {flow.producer, flow.consumer} <= TILE_NAMES and not flow.lag]
+                    inputs = [ends[flow.producer][-1] for flow in of_tiles if flow.consumer == stage.name]
+                    outputs = [flow for flow in of_tiles if flow.producer == stage.name]
                     frees = [ends[flow.consumer][-SLOTS.get(str(flow.buffer), 2) :] for flow in outputs]
                     slots = [SLOTS.get(str(flow.buffer), 2) for flow in outputs]
                     waits = [done[0] for done, count in zip(frees, slots, strict=True) if len(done) == count]
-                    ends[stage.name].append(run(stage, task, tile, max([0.0, *inputs, *waits])))
+                    ends[stage.name].append(run(stage, task, tile, max([loaded_s, *inputs, *waits])))
             run(FINALISE, task, -1, ends["mm_pv"][-1])
-        return sorted(found, key=lambda event: event.start_s)  # a stable sort: events of a pipe stay in order
+        shown = [event for event in found if event.end_s > event.start_s or not self.hides_zero]
+        return sorted(shown, key=lambda event: event.start_s)  # a stable sort: events of a pipe stay in order
 
     def chunks(self, cores: Sequence[int]) -> Iterator[Events]:
         """``chunk`` events at a time."""

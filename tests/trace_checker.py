@@ -76,7 +76,9 @@ def _slice(event: dict[str, Any]) -> Slice:
     assert set(event) == {"name", "cname", "ph", "pid", "tid", "ts", "dur", "args"}
     assert event["cname"] in PALETTE
     start = nanoseconds(event["ts"])
-    return Slice(start, start + nanoseconds(event["dur"]), event["name"])
+    length = nanoseconds(event["dur"])
+    assert length > 0
+    return Slice(start, start + length, event["name"])
 
 
 def _check_names(events: list[dict[str, Any]], threads: set[tuple[Any, Any]]) -> None:

@@ -14,11 +14,13 @@ class StageInfo(NamedTuple):
       name: what the kernel calls it, ``mm_qk``.
       pipe: what it occupies: ``Cube``, ``MTE1``, ``MTE2``, ``FixPipe``, ``Vector``, ``Vector MTE2``, ``MTE3`` or ``Scalar``.
       core: ``cube`` or ``vector``; a vector stage runs on each vector core of the pair, at the same time.
+      per_row: whether it runs once per task rather than once per tile.
     """
 
     name: str
     pipe: str
     core: str
+    per_row: bool = False
 
 
 class FlowInfo(NamedTuple):
@@ -30,6 +32,7 @@ class FlowInfo(NamedTuple):
       buffer: the buffer whose slot it is, None for order alone.
       handoff: whether it is a flag between cores.
       chunked: whether a tile passes in pieces, each through a slot of its own.
+      lag: the consumer of tile t waits for the producer of tile t − lag.
     """
 
     producer: str
@@ -37,6 +40,7 @@ class FlowInfo(NamedTuple):
     buffer: str | None
     handoff: bool
     chunked: bool = False
+    lag: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -120,9 +120,11 @@ class TraceWriter:
             ]
             for stage in events.stages
         ]
+        seen = end > start  # nothing to see of what takes less than a nanosecond, and viewers differ on it
         copies = np.array([len(text) for text in texts])
-        self._slices += int(copies[events.stage].sum())
-        columns = (events.stage, microseconds(start), microseconds(end - start), events.task, events.tile)
+        self._slices += int(copies[events.stage[seen]].sum())
+        start, length = microseconds(start[seen]), microseconds(end[seen] - start[seen])
+        columns = (events.stage[seen], start, length, events.task[seen], events.tile[seen])
         for stage, ts, dur, task, tile in zip(*(column.tolist() for column in columns), strict=True):
             rest = f'{ts!r},"dur":{dur!r},"args":{{"task":{task},"tile":{tile}}}}}'
             for text in texts[stage]:
