@@ -1,7 +1,7 @@
 """From a measured row to a case of the model: which chip, workload, kernel and tiling it stands for."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -88,6 +88,9 @@ def _falite(row: Row, work: Attention) -> Case:
     cores = "957x" if int(work.kv_len) <= FALITE_28_CORES else "958x"
     spec = _chip(f"{row.catalog_chip}_{cores}" if row.catalog_chip in ("950PR", "950DT") else row.catalog_chip)
     kv, score, prob, out, l0, preload = FALITE[version[0]]
+    kernel = kernel_for(spec, f"falite_{version[0]}")
+    if re.search(r"before (the )?(vf|vector function) fusion", row.note or "", re.IGNORECASE):
+        kernel = replace(kernel, fused=False)
     tiling = Tiling(
         block_q=128,
         block_kv=128,
@@ -100,7 +103,7 @@ def _falite(row: Row, work: Attention) -> Case:
         l0_depth=l0,
         preload=preload,
     )
-    return Case(row=row, spec=spec, work=work, kernel=kernel_for(spec, f"falite_{version[0]}"), tiling=tiling, group="falite")
+    return Case(row=row, spec=spec, work=work, kernel=kernel, tiling=tiling, group="falite")
 
 
 def _pto(row: Row, work: Attention) -> Case:
@@ -125,7 +128,9 @@ def _tilelang(row: Row, work: Attention) -> Case:
 
 
 @cache
-def _chip(name: str) -> NpuSpec:
+def _chip(name: str | None) -> NpuSpec:
+    if not name:
+        raise Unmodelled("the row names no chip of the catalogue")
     try:
         return load_chip(name)
     except ValueError as error:

@@ -12,6 +12,7 @@ from ascend_jax.hardware.spec import NpuSpec, VectorCosts
 
 ALL_SLOPES = "vector"
 """The field of a common factor on all costs per repeat of the Vector (``head`` and ``tail`` are no slopes)."""
+DIGITS = 5
 SLOPES = tuple(item.name for item in fields(VectorCosts) if item.name not in ("head", "tail"))
 
 # What is fitted unless asked otherwise: name, field, how far below and above the chip's own number the truth may lie (as
@@ -134,6 +135,15 @@ def with_constants(spec: NpuSpec, constants: Sequence[Constant], values: Array |
         owner, _, cost = field.partition(".")
         (costs if cost else numbers)[cost or owner] = number
     return replace(spec, vector=replace(spec.vector, **costs), **numbers)
+
+
+def rounded(value: float) -> float:
+    """``value`` to ``DIGITS`` digits: well beyond what a fit leaves unsure, and short enough to read in a file.
+
+    >>> rounded(1.234567e12)
+    1234600000000.0
+    """
+    return float(f"{value:.{DIGITS - 1}e}")
 
 
 @dataclass(frozen=True, kw_only=True)

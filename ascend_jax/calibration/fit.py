@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import jax
 import numpy as np
 
-from ascend_jax.calibration.constants import Constant, bounds
+from ascend_jax.calibration.constants import Constant, bounds, rounded
 from ascend_jax.calibration.identify import ROWS_PER_CONSTANT, select
 from ascend_jax.calibration.minimise import Minimum, adam, lbfgs
 from ascend_jax.calibration.problem import KNEE, Loss, Problem, evaluate
@@ -28,7 +28,7 @@ class FittedConstant:
     """One constant after the fit.
 
     Attributes:
-      start, value: before and after, in the unit of the field.
+      start, value: before and after, in the unit of the field; ``value`` to five digits.
       log_std: standard error of the logarithm of ``value``: rows and prior together, from the Gauss-Newton Hessian.
       fitted: whether it was free.
       notes: why it was not fitted, or why it is weakly identified; empty if all is well.
@@ -93,7 +93,7 @@ def fit(problem: Problem, weights: np.ndarray | None = None) -> Fit:
         FittedConstant(
             constant=constant,
             start=float(problem.start[place]),
-            value=float(np.exp(logs[place]) if selection.chosen[place] else problem.start[place]),
+            value=rounded(float(np.exp(logs[place]))) if selection.chosen[place] else float(problem.start[place]),
             log_std=float(deviation[place]),
             fitted=bool(selection.chosen[place]),
             notes=notes[place] if selection.chosen[place] else (selection.reasons[place],),

@@ -1,5 +1,6 @@
 """Cross-validation: each group of rows predicted with constants that were fitted without it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,12 +37,13 @@ class CrossValidation:
     skipped: dict[str, str]
 
 
-def leave_one_group_out(problem: Problem) -> CrossValidation:
-    """Fit once for each group with the group's rows at weight 0: scale and choice of constants anew each time."""
+def leave_one_group_out(problem: Problem, progress: Callable[[int], None] = lambda done: None) -> CrossValidation:
+    """Fit without each group (its rows at weight 0), scale and choice of constants anew; ``progress`` gets the groups done."""
     groups, used = np.array(problem.groups), problem.weights > 0
     residuals = np.full(len(groups), np.nan)
     skipped = {}
-    for group in dict.fromkeys(problem.groups):
+    for done, group in enumerate(dict.fromkeys(problem.groups)):
+        progress(done)
         inside = groups == group
         rest = int(np.count_nonzero(used & ~inside))
         if rest < ROWS_PER_CONSTANT:

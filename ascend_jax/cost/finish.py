@@ -49,15 +49,17 @@ def finish(spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel, prepar
     serial = Rate(prepared.steady.serial_s, jnp.zeros_like(fill_s), {})
     serial_s = _core_seconds(spec, prepared, serial, rounding)
     work_s = jnp.minimum(pipelined_s, serial_s) + _combine_seconds(spec, given, tiling)
-    seconds = jnp.where(jnp.sum(prepared.shapes.tasks) > 0, start_seconds(spec, kernel) + work_s, 0.0)
+    seconds = jnp.where(jnp.sum(prepared.shapes.tasks) > 0, start_seconds(spec, kernel, prepared) + work_s, 0.0)
     stuck = (held.verdict == float(Verdict.FITS)) & jnp.any(fewest < 1)
     verdict = jnp.where(stuck, float(Verdict.PIPELINE_DEADLOCK), held.verdict)
     return Finished(seconds, period, limits, replace(held, verdict=verdict))
 
 
-def start_seconds(spec: NpuSpec, kernel: Kernel) -> Leaf:
-    """From the launch to the first task: the launch itself, and the kernel's scalar head."""
-    return spec.launch_s + kernel.head_cycles / spec.cube_clock_hz
+def start_seconds(spec: NpuSpec, kernel: Kernel, prepared: Prepared) -> Leaf:
+    """From the launch to the first task: the launch itself, and the scalar head of the vendor's operators."""
+    masked = jnp.minimum(jnp.sum(prepared.shapes.partial_tiles), 1.0)
+    head_s = spec.operator_head_s + masked * spec.mask_setup_s
+    return spec.launch_s + (head_s if kernel.operator else 0.0 * head_s)
 
 
 def score(

@@ -14,6 +14,7 @@ from jax import Array, lax
 
 from ascend_jax._largest import largest, largest_ratio
 from ascend_jax._pytree import Leaf
+from ascend_jax.cost.grouped import Waits, group_period
 from ascend_jax.cost.loops import Edge, Loop, Term, Tokens, done, edges, loops
 from ascend_jax.cost.stages import StageCosts
 from ascend_jax.hardware.spec import NpuSpec
@@ -31,6 +32,8 @@ class Steady(NamedTuple):
       latency_s: of a lone tile with its task's load of Q and store of O.
       tasks_s: how long a task of one tile holds its slot, by the buffer; empty where the model has no slots.
       serial_s: seconds a tile if nothing overlapped; no schedule takes longer.
+      grouped: seconds of every term, for a graph that issues tiles in groups; empty for others, which have loops.
+      flag_s: a hand-off between cores.
     """
 
     limits_s: dict[str, Array]
@@ -39,6 +42,8 @@ class Steady(NamedTuple):
     latency_s: Array
     tasks_s: dict[str, Array]
     serial_s: Array
+    flag_s: Array
+    grouped: dict[Term, Array]
 
 
 class Tile(NamedTuple):
@@ -81,6 +86,10 @@ def pace(graph: Graph, steady: Steady, slots: Mapping[str, Leaf], preload: Leaf)
     """The pace of tiles that ``slots`` and ``preload`` allow."""
     limits = dict(steady.limits_s)
     period, fewest = largest(limits.values()), jnp.ones_like(preload)
+    if steady.grouped:
+        waits = Waits(steady.grouped, steady.flag_s, dict(slots) | steady.held)
+        limits["order of issue in groups"] = group_period(graph, waits)
+        return Pace(largest(limits.values()), limits, fewest)
     if not steady.loops_s:
         return Pace(period, limits, fewest)
     under_way = [_under_way(tokens, steady, slots, preload) for tokens in loops(graph)]
@@ -117,20 +126,22 @@ def _serial_seconds(tile: Tile) -> tuple[Array, Array]:
 
 def _serial(tile: Tile) -> Steady:
     serial_s, lone_s = _serial_seconds(tile)
-    return Steady({"serial execution": serial_s}, (), {}, lone_s, {}, serial_s)
+    return Steady({"serial execution": serial_s}, (), {}, lone_s, {}, serial_s, tile.spec.handoff_s, {})
 
 
 def _roofline(tile: Tile) -> Steady:
     serial_s, _ = _serial_seconds(tile)
-    return Steady(_shared(tile), (), {}, jnp.zeros_like(serial_s), {}, serial_s)
+    return Steady(_shared(tile), (), {}, jnp.zeros_like(serial_s), {}, serial_s, tile.spec.handoff_s, {})
 
 
 def _pipelined(tile: Tile) -> Steady:
     times, held = _edge_times(tile)
     limits = _shared(tile) | _chunk_limits(tile)
-    around = _around_loops(tile.graph, times, tile.spec.handoff_s)
     serial_s, _ = _serial_seconds(tile)
-    return Steady(limits, around, held, _latency(tile, times), _task_loops(tile, times), serial_s)
+    flag_s, rolling = tile.spec.handoff_s, tile.graph.group == 1
+    around = _around_loops(tile.graph, times, flag_s) if rolling else ()
+    tasks_s = _task_loops(tile, times)
+    return Steady(limits, around, held, _latency(tile, times), tasks_s, serial_s, flag_s, {} if rolling else times)
 
 
 def _edge_times(tile: Tile) -> tuple[dict[Term, Array], dict[str, Array]]:

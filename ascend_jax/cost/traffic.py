@@ -18,6 +18,7 @@ class Hits(NamedTuple):
 
     kv: Array
     workspace: Array
+    out: Array
 
 
 class Contention(NamedTuple):
@@ -42,7 +43,8 @@ class Traffic(NamedTuple):
 def hits(spec: NpuSpec, work: Attention, sequence: Sequences, shape: Geometry, others: Contention) -> Hits:
     """How much of K, V and of the workspace L2 serves.
 
-    The workspace stays in L2 as far as it fits. K and V are read from GM once; later reads hit as far as L2 holds the
+    The workspace stays in L2 as far as it fits. What is written stays there too, in the share that L2 can hold of all that the
+    kernel reads and writes; it reaches GM after the kernel's end. K and V are read from GM once; later reads hit as far as L2 holds the
     keys of the heads that the active cores work on, beside the workspace: each core gets a run of neighbouring tasks, as the
     vendor's host-side balancing deals them.
     """
@@ -55,7 +57,10 @@ def hits(spec: NpuSpec, work: Attention, sequence: Sequences, shape: Geometry, o
     room = jnp.maximum(spec.l2_bytes - workspace_bytes, 0.0)
     kept = jnp.minimum(room / jnp.maximum(live_heads * per_head, 1.0), 1.0)
     workspace = jnp.minimum(spec.l2_bytes / jnp.maximum(workspace_bytes, 1.0), 1.0)
-    return Hits(kv=reuse * kept, workspace=workspace)
+    tensors = jnp.sum(heads * per_head) + sequence.count * sequence.q_len * work.q_heads * (
+        work.head_dim + work.value_dim
+    ) * work.element_bytes
+    return Hits(kv=reuse * kept, workspace=workspace, out=jnp.minimum(room / jnp.maximum(tensors, 1.0), 1.0))
 
 
 def transfer_traffic(spec: NpuSpec, transfer: Transfer, hit: Hits, active: Array) -> Traffic:
@@ -69,7 +74,9 @@ def transfer_traffic(spec: NpuSpec, transfer: Transfer, hit: Hits, active: Array
             return Traffic(moved * (1 - hit.kv), moved * hit.kv)
         case "workspace":
             return Traffic(moved * (1 - hit.workspace), moved * hit.workspace)
-        case "mask":
+        case "out":
+            return Traffic(moved * (1 - hit.out), moved * hit.out)
+        case "mask" | "again":
             return Traffic(jnp.zeros_like(moved), moved)
         case _:
             return Traffic(moved, jnp.zeros_like(moved))

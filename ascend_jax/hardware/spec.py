@@ -103,6 +103,10 @@ class NpuSpec:
     """One flag between a cube core and its vector cores (or between pipes that share no queue)."""
     launch_s: Number
     """A kernel launch, from the scheduler to the completion report, without any work."""
+    operator_head_s: Number
+    """Scalar work of one of the vendor's operators before its first task: it reads and copies its tiling data."""
+    mask_setup_s: Number
+    """Scalar work of such an operator before its first task, where a mask cuts through blocks."""
     task_s: Number
     """Scalar work to begin one task (one block of q rows) on a core."""
 
@@ -129,7 +133,7 @@ register_pytree_with_keys(NpuSpec, _flatten, _unflatten)
 
 def _check_numbers(spec: "NpuSpec | VectorCosts") -> None:
     """Plain numbers must be finite and not negative; sizes, counts, clocks and rates must be above zero."""
-    zero_ok = {"head", "tail", "round_trip", "gm_latency_s", "dma_startup_s", "dma_burst_gap_bytes", "nd2nz_burst_gap_bytes", "cube_issue_cycles", "handoff_s", "launch_s", "task_s"}
+    zero_ok = {"head", "tail", "round_trip", "gm_latency_s", "dma_startup_s", "dma_burst_gap_bytes", "nd2nz_burst_gap_bytes", "cube_issue_cycles", "handoff_s", "operator_head_s", "mask_setup_s", "launch_s", "task_s"}
     for item in fields(spec):
         value = getattr(spec, item.name)
         if item.name in ("architecture", "name") or not all_numbers(value):

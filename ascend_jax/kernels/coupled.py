@@ -57,7 +57,7 @@ class Coupled:
     ignores: tuple[str, ...] = ("vector_rows", "score_depth", "out_depth")
     kv_rows: int = 0
     trim: bool = False
-    head_cycles: float = 0.0
+    operator: bool = False
     needs: tuple[str, ...] = ("l0c_to_ub_bytes_per_s", "ub_to_l1_bytes_per_s")
 
     def buffers(self, spec: NpuSpec, work: Attention, tiling: Tiling, rounding: Rounding) -> dict[str, Buffer]:

@@ -20,8 +20,6 @@ from ascend_jax.rounding import Rounding
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.workload.attention import Attention
 
-PIECE_SLOTS = 2.0
-"""Pieces of K, V and P in L1 where a block is too long for it: one is read while the next loads."""
 P_SLOTS = 2.0
 """P of the next tile loads into L1 beside the Cube, as in the vendor's L1 plans."""
 
@@ -39,9 +37,11 @@ class CubeVector:
       v_load: V is loaded in P·V's turn (``late``), with K (``with_k``), or only when P has arrived (``after_p``).
       fixpipe_waits: whether each Cube stage waits until FixPipe has emptied the one before.
       fused: whether softmax and rescale are one vector function each.
-      kv_rows: rows of K, V and of P's columns that pass through L1 at a time, in two slots; 0: whole blocks.
+      kv_rows: rows of K, V and of P's columns that pass through L1 at a time; 0: whole blocks.
       trim: whether pieces that the mask hides are left out.
-      head_cycles: scalar cycles before the first task.
+      operator: whether it has the scalar head of the vendor's operators.
+      reload_v: whether a V that is part of K is read a second time, as where K's block is too long to stay in L1.
+      kv_slots: pieces of K, V and P in L1, where they pass in pieces: with 1 the Cube waits for each.
       q_slots, o_slots: tasks whose Q, and whose O, are on chip at a time; with 1 the next task waits.
     """
 
@@ -57,7 +57,9 @@ class CubeVector:
     fused: bool = False
     kv_rows: int = 0
     trim: bool = False
-    head_cycles: float = 0.0
+    operator: bool = False
+    kv_slots: float = 2.0
+    reload_v: bool = False
     q_slots: float = Q_SLOTS
     o_slots: float = 1.0
 
@@ -126,8 +128,8 @@ class CubeVector:
             changed["dO in UB"] = replace(found["dO in UB"], slots=tiling.out_depth)
         if self.kv_rows:
             piece = jnp.minimum(bk, self.kv_rows)
-            changed |= {name: replace(found[name], rows=piece, slots=PIECE_SLOTS) for name in ("K", "V")}
-            changed["P"] = replace(found["P"], columns=piece, slots=PIECE_SLOTS)
+            changed |= {name: replace(found[name], rows=piece, slots=self.kv_slots) for name in ("K", "V")}
+            changed["P"] = replace(found["P"], columns=piece, slots=self.kv_slots)
         if self.accumulate == "GM":
             changed["O"] = Buffer(memory="UB", rows=step, columns=value, element_bytes=4, slots=tiling.ub_depth)
             changed["O in GM"] = Buffer(memory="GM", rows=bq, columns=value, element_bytes=4, slots=self.o_slots)
@@ -145,7 +147,7 @@ class CubeVector:
         return {
             "load_q": (parts.load_q(work, shape, "gm_to_l1"),),
             "load_k": (parts.load_k(work, shape, "gm_to_l1"),),
-            "load_v": (parts.load_v(work, shape, "gm_to_l1"),),
+            "load_v": (parts.load_v(work, shape, "gm_to_l1", self.reload_v),),
             "load_p": (_exchange("gm_to_l1", shape, keys * e, 1.0),),
             "mm_qk": (Matmul(m=rows, k=dim, n=keys),),
             "mm_pv": (Matmul(m=rows, k=keys, n=value),),

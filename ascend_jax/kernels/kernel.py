@@ -17,8 +17,9 @@ from ascend_jax.workload.attention import Attention
 
 Memory = Literal["UB", "L1", "L0A", "L0B", "L0C", "GM"]
 Path = Literal["gm_to_l1", "gm_to_ub", "ub_to_gm", "l0c_to_gm", "l0c_to_ub", "ub_to_l1"]
-Stream = Literal["q", "kv", "mask", "workspace", "out", "chip"]
-"""What a transfer carries, which decides how much of it L2 serves; ``chip`` never leaves the AI core."""
+Stream = Literal["q", "kv", "again", "mask", "workspace", "out", "chip"]
+"""What a transfer carries, which decides how much of it L2 serves: all of what was read just before (``again``); ``chip`` never
+leaves the AI core."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,8 @@ class Graph:
     Attributes:
       stages, flows: as they are.
       joined: pipes that one queue issues, each stage after the end of the one before, in the order of ``stages``.
-      group: tiles that are issued together: each pipe works through the first stage of all tiles of a group, then through the
-        next stage. 1: stages take turns tile by tile, the late ones ``preload`` tiles behind.
+      group: tiles that are issued together: each queue works through its first stage for all tiles of a group, then through
+        the next (see :meth:`issue_order`). 1: stages take turns tile by tile, the late ones ``preload`` tiles behind.
     """
 
     stages: tuple[Stage, ...]
@@ -86,6 +87,20 @@ class Graph:
     def queue(self, stage: Stage) -> str:
         """What issues ``stage`` in order: its pipe, or the queue of the joined pipes."""
         return " + ".join(self.joined) if stage.pipe in self.joined else stage.pipe
+
+    def issue_order(self, tiles: int) -> dict[str, list[tuple[str, int]]]:
+        """What each queue issues for a group of ``tiles`` tiles, in order: stages, and which tile of the group.
+
+        In a queue of joined pipes a stage and what the others do with its result stay together: Q·Kᵀ and its FixPipe.
+        """
+        units: dict[str, list[list[str]]] = {}
+        for stage in self.tile_stages:
+            found = units.setdefault(self.queue(stage), [])
+            follows = stage.pipe in self.joined[1:] and found
+            found[-1].append(stage.name) if follows else found.append([stage.name])
+        return {
+            queue: [(name, tile) for unit in found for tile in range(tiles) for name in unit] for queue, found in units.items()
+        }
 
     @property
     def tile_stages(self) -> tuple[Stage, ...]:
@@ -205,8 +220,8 @@ class Kernel(Protocol):
         ...
 
     @property
-    def head_cycles(self) -> float:
-        """Scalar cycles of every core before its first task: reading the tiling data."""
+    def operator(self) -> bool:
+        """Whether it is one of the vendor's operators, with their scalar work before the first task."""
         ...
 
     @property

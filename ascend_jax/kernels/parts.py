@@ -26,10 +26,12 @@ def load_k(work: Attention, shape: Geometry, path: Path) -> Transfer:
     return _rows(work, path, "kv", shape.keys, work.head_dim, work.kv_heads)
 
 
-def load_v(work: Attention, shape: Geometry, path: Path) -> Transfer:
-    """V rows of a tile from GM; nothing where they came with K."""
+def load_v(work: Attention, shape: Geometry, path: Path, again: bool = False) -> Transfer:
+    """V rows of a tile from GM; where they came with K nothing, or the same rows ``again``, from L2."""
     loaded = _rows(work, path, "kv", shape.keys, work.value_dim, work.kv_heads)
-    return replace(loaded, bursts=0 * loaded.bursts, instructions=0.0) if work.latent else loaded
+    if not work.latent:
+        return loaded
+    return replace(loaded, stream="again") if again else replace(loaded, bursts=0 * loaded.bursts, instructions=0.0)
 
 
 def store_o(work: Attention, shape: Geometry) -> Transfer:

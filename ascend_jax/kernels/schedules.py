@@ -6,9 +6,7 @@ from typing import Any
 from ascend_jax.kernels.cube_vector import DIRECT, SEPARATED, CubeVector
 
 CUBE_BASE = 128
-HEAD_CYCLES = 9060.0
-"""Scalar head of a vendor operator with its tiling data (cann-samples, scalar_story: 8626 and 9060 cycles)."""
-CANN: dict[str, Any] = {"kv_rows": CUBE_BASE, "head_cycles": HEAD_CYCLES}
+CANN: dict[str, Any] = {"kv_rows": CUBE_BASE, "operator": True}
 
 _V0 = CubeVector("falite_v0", issue="serial", v_load="after_p", fixpipe_waits=True, q_slots=1.0)
 _V1 = replace(_V0, name="falite_v1", scores="UB", outs="UB")
@@ -28,11 +26,11 @@ SCHEDULES: dict[str, CubeVector] = {
         _V4,
         _V5,
         _V8,
-        replace(SEPARATED, name="flash_attention_score", trim=True, **CANN),
-        replace(SEPARATED, name="cann_separated", **CANN),
-        replace(SEPARATED, name="cann_separated_wide", accumulate="GM", **CANN),
-        replace(DIRECT, name="cann_direct", head_cycles=HEAD_CYCLES),
-        replace(DIRECT, name="cann_direct_wide", outs="GM", accumulate="GM", head_cycles=HEAD_CYCLES),
+        replace(SEPARATED, name="flash_attention_score", accumulate="GM", trim=True, **CANN),
+        replace(SEPARATED, name="cann_separated", accumulate="GM", **CANN),
+        replace(SEPARATED, name="cann_separated_mla", accumulate="GM", kv_slots=1.0, reload_v=True, **CANN),
+        replace(DIRECT, name="cann_direct", operator=True),
+        replace(DIRECT, name="cann_direct_wide", outs="GM", operator=True),
     )
 }
 """By name. ``falite_*``: cann-samples, flash_attn_lite_story (paths, slots and order of issue of each version). ``cann_*``: the

@@ -67,7 +67,7 @@ class UbResident:
     ignores: tuple[str, ...] = ("vector_rows", "ub_depth", "prob_depth", "out_depth")
     kv_rows: int = 0
     trim: bool = False
-    head_cycles: float = 0.0
+    operator: bool = False
     needs: tuple[str, ...] = ()
 
     def buffers(self, spec: NpuSpec, work: Attention, tiling: Tiling, rounding: Rounding) -> dict[str, Buffer]:

@@ -16,17 +16,18 @@ S2_BASE, S2_RATIO = 128, 8
 VECTOR_ELEMENTS = 8 * 1024
 """Scores of one vector step: 32 KiB of float32."""
 PLAIN_COLUMNS = 128
-"""Head columns up to which O adds up in UB."""
+"""Head columns up to which the 950's ΔO stays on chip."""
 
 
 def cann_kernel(architecture: str, work: Attention, operator: str = "FusedInferAttentionScore") -> str:
     """The name of the vendor's dataflow for ``work``; first-generation cores have one only."""
     if architecture == "coupled":
         return "coupled"
-    if int(work.value_dim) > PLAIN_COLUMNS:
-        return f"cann_{architecture}_wide"
-    score = operator == "FlashAttentionScore" and architecture == "separated"
-    return "flash_attention_score" if score else f"cann_{architecture}"
+    if work.latent and architecture == "separated":
+        return "cann_separated_mla"
+    if architecture == "direct":
+        return "cann_direct_wide" if int(work.value_dim) > PLAIN_COLUMNS else "cann_direct"
+    return "flash_attention_score" if operator == "FlashAttentionScore" else "cann_separated"
 
 
 def cann_tiling(spec: NpuSpec, work: Attention, operator: str = "FusedInferAttentionScore") -> Tiling:
@@ -46,7 +47,8 @@ def cann_tiling(spec: NpuSpec, work: Attention, operator: str = "FusedInferAtten
         )
     vectors = float(spec.cube_cores) * float(spec.vector_cores_per_cube)
     blocks = float(np.sum(lengths.count * np.ceil(lengths.q_len / 64))) * int(work.q_heads)
-    block_q = min(128 if blocks > vectors else 64, whole_steps(rows))
+    most = 256 if work.latent else 128 if blocks > vectors else 64
+    block_q = min(most, whole_steps(rows))
     ratio = S2_RATIO if operator == "FlashAttentionScore" or rows <= STEP else S2_RATIO // 2
     block_kv = min(S2_BASE * ratio, whole_steps(kv_len))
     return Tiling(
@@ -57,5 +59,5 @@ def cann_tiling(spec: NpuSpec, work: Attention, operator: str = "FusedInferAtten
         prob_depth=2,
         out_depth=2,
         ub_depth=2,
-        preload=0 if work.latent else 1,
+        preload=1,
     )

@@ -27,6 +27,9 @@ AS_ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
 operation at a time. It is a hint: elsewhere it changes nothing."""
 FAST = {"xla_cpu_prefer_vector_width": 512, "xla_cpu_enable_fast_min_max": True}
 
+ROW_SHARE = Moment("", "share")
+"""What a task adds to the share of its first tile."""
+
 Weights = Mapping[Moment, Array]
 """Seconds from a stage's start to a moment: ``[C]``, one per class of tile, or ``[1]`` for all; with lanes ``[C, L]``."""
 
@@ -58,15 +61,16 @@ class State(NamedTuple):
 
     Attributes:
       clocks: when each queue is free.
-      tiles, tasks: the moments that ``Program`` names, the latest first.
+      moments: what ``Program.moments`` names, the latest first.
+      held: what ``Program.held`` asks for: the moments of the tasks before, the latest first.
       end: the last moment so far that nothing waits for.
       marks: when tiles, and tasks, began to repeat.
-      delay: codes (and sequences) of the steps that the late stages have still to do.
+      delay: codes (and sequences) of the steps before, which the stages behind have still to do; the latest first.
     """
 
     clocks: tuple[Array, ...]
-    tiles: tuple[tuple[Array, ...], ...]
-    tasks: tuple[tuple[Array, ...], ...]
+    moments: tuple[tuple[Array, ...], ...]
+    held: tuple[tuple[Array, ...], ...]
     end: Array
     marks: tuple[Array, Array]
     delay: tuple[tuple[Array, ...], ...]
@@ -79,23 +83,23 @@ def begin(program: Program, steps: Steps, dtype: Any) -> State:
     waiting = [jnp.zeros(shape, column.dtype) for column in (steps.codes, steps.sequences) if column is not None]
     return State(
         clocks=(zero,) * len(program.queues),
-        tiles=tuple((never,) * depth for _, depth in program.tiles),
-        tasks=tuple((never,) * depth for _, depth in program.tasks),
+        moments=tuple((never,) * depth for _, depth in program.moments),
+        held=tuple((never,) * (wait.tasks + wait.latest) for _, wait in program.held),
         end=zero,
         marks=(zero, zero),
-        delay=tuple((column,) * program.preload for column in waiting),
+        delay=tuple((column,) * program.drain for column in waiting),
     )
 
 
 class _At(NamedTuple):
-    """What the early or the late stages do in this step."""
+    """What the stages that are a certain number of steps behind do in this step."""
 
     on: tuple[Array, ...]
     """Per place of the group: 0 if there is a tile, else ``NEVER``."""
-    first: Array
-    last: Array
     begins: Array
     ends: Array
+    """0 if its task begins, or ends; else ``NEVER``."""
+    first: Array
     kinds: tuple[Array, ...]
     """Per place: the class of the tile."""
 
@@ -110,10 +114,9 @@ def _read(program: Program, code: Array, sequence: Array | None, dtype: Any) -> 
         kinds = [kind + 2 * sequence for kind in kinds]
     return _At(
         on=tuple(jnp.where(tiles > place, zero, never) for place in range(program.group)),
-        first=first,
-        last=last,
         begins=jnp.where(first, zero, never),
         ends=jnp.where(last, zero, never),
+        first=first,
         kinds=tuple(kinds),
     )
 
@@ -131,71 +134,67 @@ def _of_kind(weight: Array, kind: Array) -> Array:
 class _Step:
     """One step under way."""
 
-    def __init__(self, program: Program, weights: Weights, state: State, early: _At, late: _At) -> None:
-        self.program, self.weights, self.state, self.early, self.late = program, weights, state, early, late
+    def __init__(self, program: Program, weights: Weights, state: State, at: Mapping[int, _At]) -> None:
+        self.program, self.weights, self.state, self.at = program, weights, state, at
+        self.behind = {node.stage: node.behind for node in program.nodes}
         self.clocks = dict(zip(program.queues, state.clocks, strict=True))
-        self.tiles = dict(zip((moment for moment, _ in program.tiles), state.tiles, strict=True))
-        self.tasks = dict(zip((moment for moment, _ in program.tasks), state.tasks, strict=True))
+        self.before = dict(zip((moment for moment, _ in program.moments), state.moments, strict=True))
+        self.held = dict(zip(program.held, state.held, strict=True))
         self.now: dict[tuple[str, int], Array] = {}
         self.moments: dict[tuple[Moment, int], Array] = {}
 
     def run(self, node: Node) -> None:
-        at = self.late if node.late else self.early
-        open_or_close = {"open": at.begins, "close": at.ends, "tile": at.on[node.place]}
-        start = reduce(jnp.maximum, [self.clocks[node.queue], *(self._when(wait) for wait in node.waits)])
-        self.now[node.stage, node.place] = start = start + open_or_close[node.when]
-        end = self.moment(Moment(node.stage, "stage"), node.place, at)
+        at = self.at[node.behind]
+        runs = {"open": at.begins, "close": at.ends, "tile": at.on[node.place]}[node.when]
+        start = reduce(jnp.maximum, [self.clocks[node.queue], *(self._when(node, wait) for wait in node.waits)])
+        self.now[node.stage, node.place] = start + runs
+        end = self._moment(Moment(node.stage, "stage"), node.place)
         self.clocks[node.queue] = jnp.maximum(self.clocks[node.queue], end)
 
-    def moment(self, moment: Moment, place: int, at: _At) -> Array:
+    def _moment(self, moment: Moment, place: int) -> Array:
         """``moment`` of the stage's tile in ``place`` of this step."""
         if (moment, place) not in self.moments:
-            found = self.now[moment.stage, place]
+            at, found = self.at[self.behind[moment.stage]], self.now[moment.stage, place]
             if moment.kind != "start":
                 found = found + _of_kind(self.weights[moment], at.kinds[place])
             if moment.kind == "share" and place == 0:  # the task's own traffic over GM and L2
-                row = _of_kind(self.weights[Moment("", "share")], at.kinds[place])
+                row = _of_kind(self.weights[ROW_SHARE], at.kinds[place])
                 found = found + jnp.where(at.first, row, jnp.zeros_like(row))
             self.moments[moment, place] = found
         return self.moments[moment, place]
 
-    def _when(self, wait: Wait) -> Array:
-        if wait.back > 0:
-            return (self.tasks if wait.by_task else self.tiles)[wait.moment][wait.back - 1]
-        place = 0 if wait.by_task else -wait.back
-        return self.moment(wait.moment, place, self._at(wait.moment.stage))
-
-    def _at(self, stage: str) -> _At:
-        return self.late if next(node.late for node in self.program.nodes if node.stage == stage) else self.early
+    def _when(self, node: Node, wait: Wait) -> Array:
+        back = self.before[wait.moment][wait.back - 1] if wait.back else self._moment(wait.moment, wait.place)
+        if (node, wait) not in self.held:
+            return back
+        ring = self.held[node, wait]
+        if wait.latest:
+            *ring, latest = ring
+            back = jnp.maximum(latest, back)
+        first = self.at[node.behind].first
+        ring = [jnp.where(first, new, old) for new, old in zip([back, *ring[:-1]], ring, strict=True)]
+        self.held[node, wait] = (*ring, back) if wait.latest else tuple(ring)
+        return ring[-1]
 
     def done(self) -> State:
         """What the next steps have to know."""
-        state, program = self.state, self.program
-        ends = [self.moment(moment, 0, self._at(moment.stage)) for moment in program.sinks]
-        return state._replace(
-            clocks=tuple(self.clocks[queue] for queue in program.queues),
-            tiles=tuple(self._shifted(moment) for moment, _ in program.tiles),
-            tasks=tuple(self._task(moment) for moment, _ in program.tasks),
-            end=reduce(jnp.maximum, [state.end, *ends]),
+        ends = [self._moment(moment, 0) for moment in self.program.sinks]
+        return self.state._replace(
+            clocks=tuple(self.clocks[queue] for queue in self.program.queues),
+            moments=tuple(self._shifted(moment) for moment, _ in self.program.moments),
+            held=tuple(self.held[at] for at in self.program.held),
+            end=reduce(jnp.maximum, [self.state.end, *ends]),
         )
 
     def _shifted(self, moment: Moment) -> tuple[Array, ...]:
-        at, ring = self._at(moment.stage), self.tiles[moment]
-        for place in range(self.program.group):
-            new = (self.moment(moment, place, at), *ring[:-1])
-            ring = new if self.program.group == 1 else _chosen(at.on[place] == 0, new, ring)
+        ring, tiles = self.before[moment], self.program.node(moment.stage).when == "tile"
+        for place in range(self.program.group if tiles else 1):
+            new = (self._moment(moment, place), *ring[:-1])
+            if self.program.group > 1 and tiles:  # a group may be shorter
+                there = self.at[self.behind[moment.stage]].on[place] == 0
+                new = tuple(jnp.where(there, one, other) for one, other in zip(new, ring, strict=True))
+            ring = new
         return ring
-
-    def _task(self, moment: Moment) -> tuple[Array, ...]:
-        at, ring = self._at(moment.stage), self.tasks[moment]
-        when = next(node.when for node in self.program.nodes if node.stage == moment.stage)
-        places = range(1 if when != "tile" else self.program.group)
-        latest = reduce(jnp.maximum, [self.moment(moment, place, at) for place in places])
-        return _chosen(at.first if when == "open" else at.last, (latest, *ring[:-1]), ring)
-
-
-def _chosen(which: Array, new: tuple[Array, ...], old: tuple[Array, ...]) -> tuple[Array, ...]:
-    return tuple(jnp.where(which, one, other) for one, other in zip(new, old, strict=True))
 
 
 class Passed(NamedTuple):
@@ -233,17 +232,16 @@ def _one(
     program: Program, weights: Weights, carried: tuple[State, Array], steps: Steps, *, watch: bool
 ) -> tuple[tuple[State, Array], Array | None]:
     state, moved = carried
-    dtype = state.end.dtype
     columns = [column for column in (steps.codes, steps.sequences) if column is not None]
-    lines = [(*line, column) for line, column in zip(state.delay, columns, strict=True)]
-    early = _read(program, steps.codes, steps.sequences, dtype)
-    late = early
-    if program.preload:
-        late = _read(program, lines[0][0], lines[1][0] if len(lines) > 1 else None, dtype)
-    step = _Step(program, weights, state, early, late)
+    lines = [(column, *line) for line, column in zip(state.delay, columns, strict=True)]
+    at = {
+        behind: _read(program, lines[0][behind], lines[1][behind] if len(lines) > 1 else None, state.end.dtype)
+        for behind in {node.behind for node in program.nodes}
+    }
+    step = _Step(program, weights, state, at)
     for node in program.nodes:
         step.run(node)
-    state = step.done()._replace(delay=tuple(line[1:] for line in lines))
+    state = step.done()._replace(delay=tuple(line[:-1] for line in lines))
     starts = jnp.stack([step.now[node.stage, node.place] for node in program.nodes]) if watch else None
     if steps.marks is not None:
         state, moved = _skip(state, moved, step.now[program.reference, program.group - 1], steps)
@@ -255,11 +253,11 @@ def _skip(state: State, moved: Array, now: Array, steps: Steps) -> tuple[State, 
     assert steps.marks is not None and steps.skip_tiles is not None and steps.skip_tasks is not None
     tile_mark, task_mark = state.marks
     by_tiles = jnp.where(steps.skip_tiles > 0, steps.skip_tiles * (now - tile_mark), jnp.zeros_like(now))
-    tasks = tuple(tuple(moment - by_tiles for moment in ring) for ring in state.tasks)
+    held = tuple(tuple(moment - by_tiles for moment in ring) for ring in state.held)
     task_mark = task_mark - by_tiles
     by_tasks = jnp.where(steps.skip_tasks > 0, steps.skip_tasks * (now - task_mark), jnp.zeros_like(now))
     marks = jnp.where((steps.marks & 1) > 0, now, tile_mark), jnp.where((steps.marks & 2) > 0, now, task_mark)
-    return state._replace(tasks=tasks, marks=marks, end=state.end - by_tiles), moved + by_tiles + by_tasks
+    return state._replace(held=held, marks=marks, end=state.end - by_tiles), moved + by_tiles + by_tasks
 
 
 def _less(state: State, base: Array) -> State:

@@ -6,10 +6,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ascend_jax.kernels.kernel import Graph
-from ascend_jax.timeline.program import DISPATCH, Moment, Program
+from ascend_jax.timeline.program import Moment, Program
+from ascend_jax.timeline.schedule import DISPATCH
 
 Numbers = np.ndarray
 """``[C]``, one number per class of tile; class ``2 u`` is a full tile of the u-th distinct length, ``2 u + 1`` a masked one."""
+
+Weights = dict[Moment, Numbers]
+"""Seconds from a stage's start to a moment, ``[C]``, or ``[1]`` where all classes are alike."""
 
 
 class Durations(NamedTuple):
@@ -20,6 +24,7 @@ class Durations(NamedTuple):
       latency_s: per stage, from then until its result is visible.
       pieces: per chunked flow's buffer, into how many pieces a tile is cut.
       piece_slots: per chunked flow's buffer, how many pieces it holds.
+      held: per chunked flow's buffer, over how many whole tiles its slots reach.
       handoff_s: a flag between cores.
       task_s: scalar work to begin a task.
       share_s: how long GM and L2 take for a tile of every active core; ``row_share_s`` for what comes once per task.
@@ -29,13 +34,14 @@ class Durations(NamedTuple):
     latency_s: Mapping[str, Numbers]
     pieces: Mapping[str, Numbers]
     piece_slots: Mapping[str, float]
+    held: Mapping[str, int]
     handoff_s: float
     task_s: float
     share_s: Numbers
     row_share_s: Numbers
 
 
-def weigh(program: Program, graph: Graph, given: Durations) -> dict[Moment, Numbers]:
+def weigh(program: Program, graph: Graph, given: Durations) -> Weights:
     """The weight of every moment of ``program``, ``[C]``, or ``[1]`` where all classes are alike."""
     seconds = {DISPATCH.name: np.full_like(given.share_s, given.task_s), **given.seconds}
     latency = {DISPATCH.name: np.zeros_like(given.share_s), **given.latency_s}
@@ -56,7 +62,7 @@ def weigh(program: Program, graph: Graph, given: Durations) -> dict[Moment, Numb
                 lead = np.maximum(produce / pieces, produce - consume * (1 - 1 / pieces))
                 return lead + latency[moment.stage]
             case "release":
-                return consume * (np.ceil(slots / pieces) * pieces - slots + 1) / pieces
+                return consume * (given.held[moment.buffer] * pieces - slots + 1) / pieces
             case "pace":
                 return produce + consume
         raise ValueError(f"{moment} has no weight")
