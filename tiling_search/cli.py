@@ -14,6 +14,7 @@ from tiling_search.options import (
     STDOUT,
     JsonTarget,
     PlotTarget,
+    calibrate_options,
     chip_options,
     list_json,
     model_options,
@@ -215,6 +216,40 @@ def validate(*, rows: str, target: str | None, plot: str | None) -> None:
 
         _write(plot, parity_plot(data, Path(plot).suffix[1:].lower()), "--plot")
     _deliver(data, target, "show_validation", "validation_views")
+
+
+@main.command()
+@click.argument("source", metavar="ROWS.json|PROFILE.csv", type=click.Path(exists=True, dir_okay=False))
+@calibrate_options
+def calibrate(
+    *, source: str, chip: str, out: str, target: str | None, fields: tuple[str, ...], cross_validate: bool, **hints: Any
+) -> None:
+    """Fit what no document says of a chip to measurements of your own, and write the chip as a TOML file.
+
+    \b
+    tiling-search calibrate op_summary_20260101.csv --chip 910b3 --out mine.toml
+    tiling-search tune llama3-8b-prefill-8k --chip mine.toml
+
+    PROFILE.csv is the profiler's op_summary_*.csv or kernel_details.csv; it is taken to come from the chip. ROWS.json is as of
+    tiling-search validate; rows of other chips and of grade C take no part, and where some are marked core_validation, only
+    those do. Each constant gets a standard error; what the rows cannot determine stays as it is. Needs three rows a constant.
+    """
+    from tiling_search.compile_cache import use_compile_cache
+
+    folder = use_compile_cache()
+    from ascend_jax.calibration.call_shapes import Hints
+    from tiling_search.calibrate import calibrate, read_source, the_model
+    from tiling_search.calibration_json import calibration_dict
+    from tiling_search.progress import SearchProgress
+
+    with _usage_errors(), SearchProgress(doing="fitting") as progress:
+        rows = read_source(Path(source), chip, Hints(**hints))
+        model = the_model(folder)
+        done = calibrate(
+            rows, chip=chip, model=model, out=Path(out), fields=fields, cross_validate=cross_validate, progress=progress
+        )
+    _write(out, done.text, "--out")
+    _deliver(calibration_dict(done) | {"out": out}, target, "show_calibration", "calibration_views")
 
 
 @contextmanager

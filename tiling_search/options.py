@@ -19,6 +19,8 @@ CHIP_EXAMPLES = "Ascend910B3, Ascend310P3 or Ascend950PR_958x"
 TRACE_IDS = ("names", "numbers")
 MOST_CORES = 2**16
 """More than any chip has."""
+CALL_LAYOUTS = ("BNSD", "BSND", "BSH", "SBH")
+CALL_MASKS = ("none", "causal")
 STDOUT = "-"
 PLOTS = (".png", ".svg", ".pdf")
 
@@ -177,6 +179,36 @@ def chip_options(command: Command) -> Command:
         click.option("--chip", type=ChipName(), required=True, help="Name of a chip, or a TOML file of your own."),
         click.option("--kernel", type=click.Choice(KERNELS), default="auto", help=kernel_help),
         click.option("--json", "target", type=JsonTarget(), help="Write JSON to a file, or with - to stdout and nothing else."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+class Fields(click.ParamType):
+    """``FIELD,FIELD,…`` as a tuple."""
+
+    name = "FIELD[,FIELD...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """The names between the commas."""
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+def calibrate_options(command: Command) -> Command:
+    """Add the chip, the files and the hints of ``calibrate``."""
+    unclear = "Of calls in a profile whose shapes leave it open:"
+    options = [
+        click.option("--chip", type=ChipName(), required=True, help="The chip measured: a name, or a TOML file of your own."),
+        click.option("--out", type=FileTarget(), required=True, help="Where to write the calibrated chip (chip.toml)."),
+        click.option("--json", "target", type=JsonTarget(), help="Write JSON to a file, or with - to stdout and nothing else."),
+        click.option("--fields", type=Fields(), default=(), help="Numbers of the chip to fit [those no document settles]."),
+        click.option("--layout", type=click.Choice(CALL_LAYOUTS), help=f"{unclear} the axes."),
+        click.option("--q-heads", type=click.IntRange(min=1), metavar="N", help=f"{unclear} heads of Q."),
+        click.option("--mask", type=click.Choice(CALL_MASKS), help=f"{unclear} what the mask hides."),
+        click.option(
+            "--cross-validate/--no-cross-validate", default=True, help="Also fit without each group of kernels [yes]."
+        ),
     ]
     for option in reversed(options):
         command = option(command)

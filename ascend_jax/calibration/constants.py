@@ -95,6 +95,17 @@ def usual_constants(spec: NpuSpec) -> tuple[Constant, ...]:
     return tuple(found)
 
 
+def shared_constants(specs: Sequence[NpuSpec]) -> tuple[Constant, ...]:
+    """The usual constants that all of ``specs`` have, as factors on each chip's own numbers: 1 is what the chips say."""
+    common = set.intersection(*({constant.field for constant in usual_constants(spec)} for spec in specs))
+    found = []
+    for name, field, low, high, deviation in _USUAL:
+        if field in common:
+            bounds = {"lower": low, "upper": high, "prior": 1.0}
+            found.append(Constant(name=name, field=field, **bounds, prior_log_std=deviation, relative=True))
+    return tuple(found)
+
+
 def own_values(spec: NpuSpec, constants: Sequence[Constant]) -> np.ndarray:
     """Where a fit starts, ``[P]``: the chip's own numbers; 1 for what is relative.
 

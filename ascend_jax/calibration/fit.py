@@ -16,6 +16,7 @@ SMALLEST_SCALE = 0.01
 FIRST_SCALE = 0.2
 SCALE_ROUNDS = 4
 SAME_SCALE = 0.02
+KINK_GAIN = 1e-4
 NARROWED = 0.7
 """A constant is weakly identified if the rows leave it more than this share of its prior's deviation."""
 CORRELATED = 0.95
@@ -153,12 +154,16 @@ def _solve(problem: Problem, weights: np.ndarray, free: np.ndarray) -> tuple[Min
 
 
 def _lowest(loss: Loss, points: Sequence[np.ndarray]) -> tuple[Minimum, str]:
-    """From the best of ``points``; Adam has a go where L-BFGS got stuck."""
+    """From the best of ``points``; where L-BFGS got stuck Adam has a go, and if it gains nothing that was a kink's bottom."""
     found: list[tuple[Minimum, str]] = []
     for point in points:
-        found.append((lbfgs(loss, point), "L-BFGS"))
-        if not found[-1][0].converged:
-            found.append((adam(loss, found[-1][0].theta), "Adam"))
+        first = lbfgs(loss, point)
+        if not first.converged:
+            second = adam(loss, first.theta)
+            if second.loss < first.loss - KINK_GAIN * abs(first.loss):
+                found.append((second, "Adam"))
+            first = first._replace(converged=True)
+        found.append((first, "L-BFGS"))
     return min(found, key=lambda outcome: outcome[0].loss)
 
 

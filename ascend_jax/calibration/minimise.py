@@ -56,9 +56,10 @@ def lbfgs(function: ValueAndGrad, theta: np.ndarray) -> Minimum:
         if np.max(np.abs(grad)) < SMALL_GRADIENT or idle >= PATIENCE:
             return Minimum(theta, value, step, True)
         ascent, state = _direction(_LBFGS, grad, state, theta)
-        if not ascent @ grad > 0:  # negative curvature lies behind: begin anew
+        found = _halve(function, theta, value, grad, ascent) if ascent @ grad > 0 else None
+        if found is None:  # negative curvature or a kink lies behind: begin anew
             state, ascent = _LBFGS.init(jnp.asarray(theta)), grad / max(1.0, float(np.linalg.norm(grad)))
-        found = _halve(function, theta, value, grad, ascent)
+            found = _halve(function, theta, value, grad, ascent)
         if found is None:
             rounding = float(ascent @ grad) < SMALL_GAIN * abs(value)  # there was no more than that to gain
             return Minimum(theta, value, step, rounding)

@@ -13,6 +13,7 @@ from ascend_jax.calibration.constants import (
     Constant,
     bounds,
     own_values,
+    shared_constants,
     usual_constants,
     with_constants,
 )
@@ -82,6 +83,17 @@ def test_the_usual_constants_of_every_chip_begin_at_its_own_numbers(name: str) -
     unchanged = with_constants(chip, constants, own_values(chip, constants))
     assert unchanged == chip
     assert all(getattr(chip, constant.field) for constant in constants if constant.field != "vector")
+
+
+def test_shared_constants_are_factors_on_the_numbers_of_every_chip() -> None:
+    chips = [load_chip(name) for name in ("910b2", "910b4", "910_9382")]
+    constants = shared_constants(chips)
+    assert [constant.field for constant in constants] == [constant.field for constant in usual_constants(chips[0])]
+    for chip in chips:
+        np.testing.assert_array_equal(own_values(chip, constants), np.ones(len(constants)))
+        assert with_constants(chip, constants, np.full(len(constants), 0.5)).launch_s == 0.5 * chip.launch_s
+    without = replace(chips[1], l0c_to_gm_bytes_per_s=None)
+    assert len(shared_constants([chips[0], without])) == len(constants) - 1
 
 
 def test_what_a_chip_lacks_is_no_usual_constant() -> None:
