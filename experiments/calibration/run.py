@@ -1,6 +1,6 @@
 """What do the published measurements say about the numbers that no document gives? One fit for each family of AI cores.
 
-``python experiments/calibration/run.py [--rows FILE] [--out FILE] [--family NAME]... [--record FILE]``
+``python experiments/calibration/run.py [--rows FILE] [--out FILE] [--family NAME]... [--record FILE] [--prior-scale X]``
 """
 
 from collections import defaultdict
@@ -60,10 +60,11 @@ def _case(entry: Row | Refused, model: Model) -> Case:
     return case if case.tiling is not None else replace(case, tiling=model.tiling(case))
 
 
-def problem_of(cases: Sequence[Case]) -> tuple[Problem, list[NpuSpec]]:
+def problem_of(cases: Sequence[Case], prior_scale: float) -> tuple[Problem, list[NpuSpec]]:
     """One problem for the chips of a family, with factors that they share."""
     specs = list({case.spec.name: case.spec for case in cases}.values())
-    constants = shared_constants(specs)
+    shared = shared_constants(specs)
+    constants = tuple(replace(each, prior_log_std=each.prior_log_std * prior_scale) for each in shared)
 
     def predict_log(values: Array) -> Array:
         return jnp.log(seconds(cases, {spec.name: with_constants(spec, constants, values) for spec in specs}))
@@ -90,9 +91,9 @@ def numbers_of(specs: Sequence[NpuSpec], found: Fit) -> Json:
     }
 
 
-def calibrate_family(name: str, cases: Sequence[Case], source: str) -> Json:
+def calibrate_family(name: str, cases: Sequence[Case], source: str, prior_scale: float = 1.0) -> Json:
     """The fit of one family and its cross-validation over kernels."""
-    problem, specs = problem_of(cases)
+    problem, specs = problem_of(cases, prior_scale)
     found = fit(problem)
     head = {"chip": name, "source": source, "chips": [spec.name for spec in specs]}
     return head | fit_dict(problem, found, leave_one_group_out(problem)) | {"numbers": numbers_of(specs, found), "skipped": []}
@@ -105,7 +106,8 @@ def calibrate_family(name: str, cases: Sequence[Case], source: str) -> Json:
 @click.option(
     "--record", type=click.Path(dir_okay=False, path_type=Path), help="Also write the ids of the rows that took part."
 )
-def main(rows: Path, out: Path, family: tuple[str, ...], record: Path | None) -> None:
+@click.option("--prior-scale", type=click.FloatRange(min=0, min_open=True), default=1.0, help="Widen all priors by this [1].")
+def main(rows: Path, out: Path, family: tuple[str, ...], record: Path | None, prior_scale: float) -> None:
     """Fit each family, print its tables, and write result.json."""
     cases, skipped = cases_of(read_entries(rows), Model())
     results, fitted = {}, []
@@ -115,7 +117,7 @@ def main(rows: Path, out: Path, family: tuple[str, ...], record: Path | None) ->
         if len(members) < FEWEST:
             skipped += [{"id": case.row.id, "reason": f"one of {len(members)} rows of {architecture}"} for case in members]
             continue
-        results[architecture] = calibrate_family(FAMILIES[architecture], members, rows.name)
+        results[architecture] = calibrate_family(FAMILIES[architecture], members, rows.name, prior_scale)
         fitted += [case.row.id for case in members]
         show_calibration(Page(), results[architecture])
         click.echo()

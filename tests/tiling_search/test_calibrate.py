@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -289,10 +291,22 @@ def test_tilings_that_rows_leave_out_are_asked_for(tmp_path: Path) -> None:
     assert asked == [f"r{place}" for place in range(24)]
 
 
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; from tiling_search.cli import main\n"
+        "main(['calibrate', '--help'], standalone_mode=False)\n"
+        "sys.exit(','.join({'jax', 'numpy', 'rich', 'optax'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--fields" in done.stdout
+
+
 class _Asked(Exception):
     """Carries the problem that a fit was asked to solve."""
 
 
+@pytest.mark.slow
 def test_the_packages_own_model_is_differentiable_by_every_constant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A prefill and two decode rows of the real model: slopes by the constants are those of finite differences."""
 
