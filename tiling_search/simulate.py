@@ -15,6 +15,7 @@ from ascend_jax.kernels.kernel import Kernel
 from ascend_jax.timeline.events import Events, Simulated
 from ascend_jax.timeline.pipe_csv import Clocks, PipeTotals
 from ascend_jax.timeline.series import OccupancySeries
+from ascend_jax.timeline.simulate import simulate
 from ascend_jax.timeline.trace import Ids, TraceWriter
 from tiling_search.jsonfile import Json, replacing
 from tiling_search.jsonout import evaluation_dict, workload_dict
@@ -56,8 +57,6 @@ def simulation(spec: NpuSpec, name: str, work: Attention, tiling: Tiling, kernel
     Raises:
       ValueError, OSError: as :func:`write_timeline`.
     """
-    from ascend_jax.timeline.simulate import simulate  # noqa: PLC0415 # pyright: ignore[reportMissingImports]
-
     wanted.check()
     with jax.enable_x64(True):  # whole bytes and blocks
         timeline = simulate(spec, work, tiling, kernel=kernel)

@@ -3,11 +3,9 @@
 import csv
 import errno
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -158,9 +156,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def replace(timeline: MadeUpTimeline | None = None, **candidate: Any) -> None:
         made = WithReport(report=make_candidate(**candidate).report) if timeline is None else timeline
-        monkeypatch.setitem(
-            sys.modules, "ascend_jax.timeline.simulate", SimpleNamespace(simulate=lambda *args, **options: made)
-        )
+        monkeypatch.setattr("tiling_search.simulate.simulate", lambda *args, **options: made)
 
     return replace
 
