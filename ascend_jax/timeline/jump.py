@@ -15,8 +15,8 @@ from ascend_jax.timeline.program import Program
 from ascend_jax.timeline.recurrence import code_of
 from ascend_jax.timeline.tasks import Run
 
-SETTLE = 6
-"""Steps after which a tile's pace is taken as steady, beside those that the last stages are behind."""
+SETTLE = 4
+"""Steps after which a tile's pace is taken as steady at first, beside those that the last stages are behind."""
 
 Columns = dict[str, np.ndarray]
 """The columns of ``Steps`` for some steps, by name, ``[T]`` each."""
@@ -29,21 +29,21 @@ def every_step(program: Program, runs: Sequence[Run]) -> Iterator[Columns]:
             yield _task(program, run)
 
 
-def with_skips(program: Program, runs: Sequence[Run]) -> Iterator[Columns]:
-    """The steps that jump mode simulates, in place of :func:`every_step`."""
+def with_skips(program: Program, runs: Sequence[Run], settle: int = SETTLE) -> Iterator[Columns]:
+    """The steps that jump mode simulates, in place of :func:`every_step`: ``settle`` steps before anything repeats."""
     for run in runs:
-        task = _with_tiles_skipped(program, _task(program, run))
-        settle = 2 + -(-(program.drain + SETTLE) * program.group // run.tiles)
+        task = _with_tiles_skipped(program, _task(program, run), settle)
+        first = 2 + -(-(program.drain + settle) * program.group // run.tiles)
         period = lcm(*(slots // gcd(slots, run.tiles) for slots in program.tile_slots), *program.task_slots)
-        periods = (run.times - settle - period) // period
+        periods = (run.times - first - period) // period
         if periods < 1:
             yield from (task for _ in range(run.times))
             continue
-        yield from (task for _ in range(settle - 1))
+        yield from (task for _ in range(first - 1))
         yield _with(task, marks=2)
         yield from (task for _ in range(period - 1))
         yield _with(task, skip_tasks=periods)
-        yield from (task for _ in range(run.times - settle - (periods + 1) * period))
+        yield from (task for _ in range(run.times - first - (periods + 1) * period))
 
 
 def _task(program: Program, run: Run) -> Columns:
@@ -61,11 +61,11 @@ def _task(program: Program, run: Run) -> Columns:
     }
 
 
-def _with_tiles_skipped(program: Program, task: Columns) -> Columns:
+def _with_tiles_skipped(program: Program, task: Columns, settle: int) -> Columns:
     """``task`` without the middle of its longest row of steps alike."""
     alike = int(np.count_nonzero(task["codes"] == code_of(program.group, False, False, 0)))
     period = lcm(*program.tile_slots, program.group) // program.group
-    head = 1 + program.drain + SETTLE  # the first step, which opens the task, is unlike the others
+    head = 1 + program.drain + settle  # the first step, which opens the task, is unlike the others
     periods = (alike - (head - 1) - period - 1) // period
     if periods < 2:
         return task

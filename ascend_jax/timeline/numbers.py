@@ -1,5 +1,6 @@
 """The numbers that a timeline needs of the model: what the stages take for full and for masked tiles, slots, and the report."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -8,20 +9,21 @@ from jax import Array
 
 from ascend_jax._compile import SELDOM, quick_jit
 from ascend_jax._pytree import Leaf
-from ascend_jax.cost.evaluate import model
-from ascend_jax.cost.finish import _combine_seconds, start_seconds
+from ascend_jax.cost.finish import _combine_seconds, finish, start_seconds
 from ascend_jax.cost.overlap import PIPELINED
 from ascend_jax.cost.prepare import LIVE_SLOTS, over, prepare
-from ascend_jax.cost.report import Report
+from ascend_jax.cost.report import Report, report
 from ascend_jax.cost.stages import StageCosts, stage_costs
 from ascend_jax.cost.traffic import Contention
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels.geometry import Geometry
 from ascend_jax.kernels.kernel import Kernel
+from ascend_jax.occupancy import too_small
 from ascend_jax.rounding import EXACT
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.timeline.program import Depths
 from ascend_jax.timeline.weights import Durations
+from ascend_jax.verdict import Verdict
 from ascend_jax.workload.problem import Problem
 from ascend_jax.workload.sequences import Sequences
 
@@ -55,30 +57,35 @@ class Numbers(NamedTuple):
 def numbers(spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel) -> Numbers:
     """Everything that depends on chip, workload and tiling; pure, of rank 0, for jit and vmap."""
     work, lengths = given
-    prepared = prepare(spec, given, tiling, kernel, PIPELINED, EXACT)
-    buffers = kernel.buffers(spec, work, tiling, EXACT)
+    sizes = {name: jnp.maximum(size, 1.0) for name, size in vars(tiling).items() if name != "preload"}
+    usable = replace(tiling, **sizes)  # as in ``model``, whose report this is
+    prepared = prepare(spec, given, usable, kernel, PIPELINED, EXACT)
+    done = finish(spec, given, usable, kernel, prepared, EXACT)
+    verdict = jnp.where(too_small(tiling), float(Verdict.BLOCK_TOO_SMALL), done.occupancy.verdict)
+    done = done._replace(occupancy=replace(done.occupancy, verdict=verdict))
+    buffers = kernel.buffers(spec, work, usable, EXACT)
     workspaces = [size for name, size in prepared.slot_bytes.items() if buffers[name].memory == "GM"]
     others = Contention(prepared.active, sum(workspaces, jnp.zeros_like(prepared.active)) * LIVE_SLOTS * prepared.active)
 
     def of_kind(sequence: Sequences, shape: Geometry, partial: float) -> StageCosts:
         shape = shape._replace(partial=jnp.full_like(shape.partial, partial))
-        return stage_costs(spec, work, tiling, kernel, sequence, shape, others=others, rounding=EXACT)
+        return stage_costs(spec, work, usable, kernel, sequence, shape, others=others, rounding=EXACT)
 
     full, masked = (
         over(lengths)(lambda sequence, shape, p=partial: of_kind(sequence, shape, p))(lengths, prepared.shapes)
         for partial in (0.0, 1.0)
     )
-    slots = {str(flow.buffer): tiling.l0_depth for flow in kernel.graph.flows if flow.in_l0c}
+    slots = {str(flow.buffer): usable.l0_depth for flow in kernel.graph.flows if flow.in_l0c}
     return Numbers(
-        report=model(spec, given, tiling, kernel, PIPELINED, EXACT),
+        report=report(spec, given, prepared, done),
         start_s=start_seconds(spec, kernel, prepared),
-        combine_s=_combine_seconds(spec, given, tiling),
+        combine_s=_combine_seconds(spec, given, usable),
         tiles=prepared.shapes.tiles,
         period_s=jnp.max(jnp.stack(list(prepared.steady.limits_s.values())), axis=0),
         task_s=sum(prepared.costs.row_busy.values(), spec.task_s),
         kinds=(full, masked),
         shares_s=(full.traffic.seconds(spec), masked.traffic.seconds(spec), full.row_traffic.seconds(spec)),
-        slots={name: buffer.slots + jnp.zeros_like(tiling.block_q) for name, buffer in buffers.items()} | slots,
+        slots={name: buffer.slots + jnp.zeros_like(usable.block_q) for name, buffer in buffers.items()} | slots,
         slot_bytes=prepared.slot_bytes,
     )
 

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.experimental.xla_metadata import set_xla_metadata
 
-from ascend_jax._compile import options
+from ascend_jax._compile import SELDOM, options
 from ascend_jax.timeline.program import Moment, Node, Program, Wait
 
 NEVER = -1e12
 """Seconds: long before anything that a start could wait for."""
-BLOCK = 32
+BLOCK = 16
 """Steps between two moves of the base."""
 LANES = 128
 """Timelines that one pass of the loop carries; their state then lies in the first-level cache."""
@@ -64,7 +64,7 @@ class State(NamedTuple):
       moments: what ``Program.moments`` names, the latest first.
       held: what ``Program.held`` asks for: the moments of the tasks before, the latest first.
       end: the last moment so far that nothing waits for.
-      marks: when tiles, and tasks, began to repeat.
+      marks: the clocks when tiles, and tasks, began to repeat.
       delay: codes (and sequences) of the steps before, which the stages behind have still to do; the latest first.
     """
 
@@ -72,7 +72,7 @@ class State(NamedTuple):
     moments: tuple[tuple[Array, ...], ...]
     held: tuple[tuple[Array, ...], ...]
     end: Array
-    marks: tuple[Array, Array]
+    marks: tuple[tuple[Array, ...], tuple[Array, ...]]
     delay: tuple[tuple[Array, ...], ...]
 
 
@@ -86,7 +86,7 @@ def begin(program: Program, steps: Steps, dtype: Any) -> State:
         moments=tuple((never,) * depth for _, depth in program.moments),
         held=tuple((never,) * (wait.tasks + wait.latest) for _, wait in program.held),
         end=zero,
-        marks=(zero, zero),
+        marks=((zero,) * len(program.queues), (zero,) * len(program.queues)),
         delay=tuple((column,) * program.drain for column in waiting),
     )
 
@@ -203,11 +203,13 @@ class Passed(NamedTuple):
     Attributes:
       state: after the steps, relative to the new base.
       bases: ``[T / BLOCK]``, how far the base moved after each block of steps.
+      doubts: ``[T / BLOCK]``, how far what was skipped in the block may be off, since some queues were not at their pace yet.
       starts: ``[T, nodes]``, starts of the program's nodes relative to the base before their block; None if not watched.
     """
 
     state: State
     bases: Array
+    doubts: Array
     starts: Array | None
 
 
@@ -218,20 +220,27 @@ def advance(program: Program, weights: Weights, state: State, steps: Steps, watc
         raise ValueError(f"{length} steps: give a multiple of {BLOCK}; a code of 0 does nothing")
     blocks = jax.tree.map(lambda column: column.reshape(-1, BLOCK, *column.shape[1:]), steps)
 
-    def block(state: State, steps: Steps) -> tuple[State, tuple[Array, Array | None]]:
-        moved = jnp.zeros_like(state.end)
-        (state, moved), starts = lax.scan(partial(_one, program, weights, watch=watch), (state, moved), steps)
-        base = state.clocks[0]
-        return _less(state, base), (moved + base, starts)
+    def block(state: State, steps: Steps) -> tuple[State, tuple[_Skipped, Array | None]]:
+        skipped = _Skipped(jnp.zeros_like(state.end), jnp.zeros_like(state.end))
+        (state, skipped), starts = lax.scan(partial(_one, program, weights, watch=watch), (state, skipped), steps)
+        base = reduce(jnp.maximum, state.clocks)
+        return _less(state, base), (skipped._replace(moved=skipped.moved + base), starts)
 
-    state, (bases, starts) = lax.scan(block, state, blocks)
-    return Passed(state, bases, None if starts is None else starts.reshape(length, *starts.shape[2:]))
+    state, (skipped, starts) = lax.scan(block, state, blocks)
+    return Passed(state, *skipped, None if starts is None else starts.reshape(length, *starts.shape[2:]))
+
+
+class _Skipped(NamedTuple):
+    """How far skips have moved the base in a block, and how far that may be off."""
+
+    moved: Array
+    doubt: Array
 
 
 def _one(
-    program: Program, weights: Weights, carried: tuple[State, Array], steps: Steps, *, watch: bool
-) -> tuple[tuple[State, Array], Array | None]:
-    state, moved = carried
+    program: Program, weights: Weights, carried: tuple[State, _Skipped], steps: Steps, *, watch: bool
+) -> tuple[tuple[State, _Skipped], Array | None]:
+    state, skipped = carried
     columns = [column for column in (steps.codes, steps.sequences) if column is not None]
     lines = [(column, *line) for line, column in zip(state.delay, columns, strict=True)]
     at = {
@@ -244,20 +253,38 @@ def _one(
     state = step.done()._replace(delay=tuple(line[:-1] for line in lines))
     starts = jnp.stack([step.now[node.stage, node.place] for node in program.nodes]) if watch else None
     if steps.marks is not None:
-        state, moved = _skip(state, moved, step.now[program.reference, program.group - 1], steps)
-    return (state, moved), starts
+        state, skipped = _skip(program, state, skipped, steps)
+    return (state, skipped), starts
 
 
-def _skip(state: State, moved: Array, now: Array, steps: Steps) -> tuple[State, Array]:
-    """Let what has passed since a mark repeat: the base moves on, and what belongs to tasks stays behind."""
+def _skip(program: Program, state: State, skipped: _Skipped, steps: Steps) -> tuple[State, _Skipped]:
+    """Let what has passed since a mark repeat: the base moves on, and what belongs to tasks stays behind.
+
+    The pace of the slowest queue is that of all in the end: a max-plus system's period lies between the smallest and the
+    largest advance of its parts.
+    """
     assert steps.marks is not None and steps.skip_tiles is not None and steps.skip_tasks is not None
-    tile_mark, task_mark = state.marks
-    by_tiles = jnp.where(steps.skip_tiles > 0, steps.skip_tiles * (now - tile_mark), jnp.zeros_like(now))
+    of_tiles = {node.queue for node in program.nodes if node.when == "tile"}
+    passed = [
+        [now - then for queue, now, then in zip(program.queues, state.clocks, mark, strict=True) if queue in of_tiles]
+        for mark in state.marks
+    ]
+    by_tiles, tile_doubt = _repeated(passed[0], steps.skip_tiles)
+    by_tasks, task_doubt = _repeated([one + by_tiles for one in passed[1]], steps.skip_tasks)
     held = tuple(tuple(moment - by_tiles for moment in ring) for ring in state.held)
-    task_mark = task_mark - by_tiles
-    by_tasks = jnp.where(steps.skip_tasks > 0, steps.skip_tasks * (now - task_mark), jnp.zeros_like(now))
-    marks = jnp.where((steps.marks & 1) > 0, now, tile_mark), jnp.where((steps.marks & 2) > 0, now, task_mark)
-    return state._replace(held=held, marks=marks, end=state.end - by_tiles), moved + by_tiles + by_tasks
+    marks = tuple(
+        tuple(jnp.where((steps.marks & bit) > 0, now, then - by_tiles) for now, then in zip(state.clocks, mark, strict=True))
+        for bit, mark in zip((1, 2), state.marks, strict=True)
+    )
+    state = state._replace(held=held, marks=(marks[0], marks[1]), end=state.end - by_tiles)
+    return state, _Skipped(skipped.moved + by_tiles + by_tasks, skipped.doubt + tile_doubt + task_doubt)
+
+
+def _repeated(passed: list[Array], times: Array) -> tuple[Array, Array]:
+    """``times`` the largest of what has ``passed``; and the same of how far it lies above the smallest."""
+    most, zero = reduce(jnp.maximum, passed), jnp.zeros_like(times)
+    spread = most - reduce(jnp.minimum, passed)
+    return jnp.where(times > 0, times * most, zero), jnp.where(times > 0, times * spread, zero)
 
 
 def _less(state: State, base: Array) -> State:
@@ -272,12 +299,12 @@ def finish(state: State) -> Array:
 
 
 @cache
-def advance_jit(program: Program, watch: bool = False) -> Callable[[Weights, State, Steps], Passed]:
-    """:func:`advance`, compiled; lanes beyond ``LANES`` in groups, whose number must then divide theirs."""
+def advance_jit(program: Program, watch: bool = False, often: bool = False) -> Callable[[Weights, State, Steps], Passed]:
+    """:func:`advance`, compiled; ``often``: to fast code for many lanes, at three times the compilation."""
     one = jax.jit(partial(advance, program, watch=watch))
 
     def hinted(weights: Weights, state: State, steps: Steps) -> Passed:
         with set_xla_metadata(**AS_ONE_KERNEL):
             return one(weights, state, steps)
 
-    return jax.jit(hinted, compiler_options=options(FAST))
+    return jax.jit(hinted, compiler_options=options(FAST if often else SELDOM))

@@ -73,9 +73,8 @@ class Timeline:
     @property
     def flows(self) -> tuple[FlowInfo, ...]:
         """The hand-offs between them."""
-        return tuple(
-            FlowInfo(flow.producer, flow.consumer, flow.buffer, flow.handoff, flow.chunked, flow.lag) for flow in self.graph.flows
-        )
+        every = self.graph.flows
+        return tuple(FlowInfo(one.producer, one.consumer, one.buffer, one.handoff, one.chunked, one.lag) for one in every)
 
     def chunks(self, cores: Sequence[int] = (0,)) -> Iterator[Events]:
         """The events of these cube cores, core by core, in order of start; memory holds one chunk at a time.
