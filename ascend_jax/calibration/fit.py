@@ -17,8 +17,9 @@ FIRST_SCALE = 0.2
 SCALE_ROUNDS = 4
 SAME_SCALE = 0.02
 KINK_GAIN = 1e-4
-NARROWED = 0.7
-"""A constant is weakly identified if the rows leave it more than this share of its prior's deviation."""
+NARROWED, UNMOVED = 0.7, 0.95
+"""A constant is weakly identified if the rows leave it more than the one share of its prior's deviation, and is given up if
+they leave it more than the other."""
 CORRELATED = 0.95
 NEAR_BOUND = 0.02
 MAD_TO_STD = 1.4826
@@ -85,19 +86,26 @@ def fit(problem: Problem, weights: np.ndarray | None = None) -> Fit:
     weights = problem.weights if weights is None else weights
     with jax.enable_x64(True):
         start_residuals = _start_residuals(problem, weights)
-        selection = select(_jacobians(problem), weights, problem.column("prior_log_std"), _names(problem))
-        best, method, loss = _solve(problem, weights, selection.chosen)
+        chosen, reasons = select(_jacobians(problem), weights, problem.column("prior_log_std"), _names(problem))
+        points = [bounds(problem.constants).theta(start) for start in _starts(problem)]
+        best, method, loss = _solve(Loss(problem=problem, weights=weights, free=chosen, scale=FIRST_SCALE), points)
+        deviation, correlation = _uncertainty(loss, best.theta)
+        while (kept := _kept(loss, deviation)).max(initial=0.0) > UNMOVED:
+            worst = int(kept.argmax())  # one at a time: of two that hide each other, one may stay
+            reasons[worst] = f"the rows leave {kept[worst]:.0%} of its prior's deviation"
+            chosen = loss.free & (np.arange(len(kept)) != worst)
+            best, method, loss = _solve(replace(loss, free=chosen), [best.theta])
+            deviation, correlation = _uncertainty(loss, best.theta)
         logs, residuals = loss.logs(best.theta), loss.residuals(best.theta)
-        deviation, correlation = _uncertainty(loss, logs, residuals)
     notes = [_notes(problem, place, logs, deviation, correlation) for place in range(len(logs))]
     constants = tuple(
         FittedConstant(
             constant=constant,
             start=float(problem.start[place]),
-            value=rounded(float(np.exp(logs[place]))) if selection.chosen[place] else float(problem.start[place]),
+            value=rounded(float(np.exp(logs[place]))) if chosen[place] else float(problem.start[place]),
             log_std=float(deviation[place]),
-            fitted=bool(selection.chosen[place]),
-            notes=notes[place] if selection.chosen[place] else (selection.reasons[place],),
+            fitted=bool(chosen[place]),
+            notes=notes[place] if chosen[place] else (reasons[place],),
         )
         for place, constant in enumerate(problem.constants)
     )
@@ -140,13 +148,11 @@ def _jacobians(problem: Problem) -> np.ndarray:
     return np.stack([evaluate(problem.predict_log, point)[1] for point in points])
 
 
-def _solve(problem: Problem, weights: np.ndarray, free: np.ndarray) -> tuple[Minimum, str, Loss]:
-    """The lowest minimum over the starts, and the loss at its scale; each follows from the other: found in turns."""
-    points = [bounds(problem.constants).theta(point) for point in _starts(problem)]
-    loss = Loss(problem=problem, weights=weights, free=free, scale=FIRST_SCALE)
+def _solve(loss: Loss, points: Sequence[np.ndarray]) -> tuple[Minimum, str, Loss]:
+    """The lowest minimum from ``points``, and the loss at its scale; each follows from the other, so they are found in turns."""
     best, method = _lowest(loss, points)
     for _ in range(SCALE_ROUNDS):
-        before, loss = loss, replace(loss, scale=_scale(loss.residuals(best.theta), weights, int(free.sum())))
+        before, loss = loss, replace(loss, scale=_scale(loss.residuals(best.theta), loss.weights, int(loss.free.sum())))
         if abs(loss.scale - before.scale) < SAME_SCALE * before.scale:
             break
         best, method = _lowest(loss, [best.theta])
@@ -174,9 +180,15 @@ def _scale(residuals: np.ndarray, weights: np.ndarray, free: int) -> float:
     return max(float(inflated), SMALLEST_SCALE)
 
 
-def _uncertainty(loss: Loss, logs: np.ndarray, residuals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _kept(loss: Loss, deviation: np.ndarray) -> np.ndarray:
+    """How much of its prior's deviation each free constant keeps, ``[P]``; 0 for the others."""
+    return np.where(loss.free, deviation / loss.problem.column("prior_log_std"), 0.0)
+
+
+def _uncertainty(loss: Loss, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Standard errors ``[P]`` of the logarithms and their correlation ``[P, P]``; a constant not fitted keeps its prior's."""
-    free, deviation = loss.free, loss.problem.column("prior_log_std")
+    free, deviation, logs = loss.free, loss.problem.column("prior_log_std"), loss.logs(theta)
+    residuals = loss.residuals(theta)
     slopes = evaluate(loss.problem.predict_log, logs)[1][:, free]
     pulls = np.sqrt(loss.weights) * residuals / loss.scale
     robust = loss.weights / np.sqrt(1 + (pulls / KNEE) ** 2)  # what an outlier's row still counts
