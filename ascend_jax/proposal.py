@@ -11,6 +11,7 @@ from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels import kernel_for
 from ascend_jax.kernels.kernel import Kernel
 from ascend_jax.occupancy import Occupancy, explain, occupancy
+from ascend_jax.tiling.cann import cann_tiling
 from ascend_jax.tiling.rules import articles_tiling, default_tiling, degrade
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.verdict import Verdict
@@ -18,7 +19,7 @@ from ascend_jax.workload.attention import Attention
 from ascend_jax.workload.problem import problem
 from ascend_jax.workload.sequences import sequences
 
-Rule = Literal["articles", "default"]
+Rule = Literal["articles", "default", "cann"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ def propose(spec: NpuSpec, work: Attention, *, rule: Rule = "default", kernel: s
     Args:
       spec: the chip, with plain numbers.
       work: the attention call, with plain numbers.
-      rule: ``articles`` (their closed form, for which ``kernel`` should be ``ub_resident``) or ``default``.
+      rule: ``articles`` (their closed form, for which ``kernel`` should be ``ub_resident``), ``cann`` (the vendor's operators,
+        with the kernel that ``cann_kernel`` names) or ``default``.
       kernel: the dataflow whose buffers decide.
 
     Raises:
@@ -76,6 +78,8 @@ _occupancy_jit = quick_jit(occupancy, static_argnums=(4,), wanted=SELDOM)
 def _start(spec: NpuSpec, work: Attention, rule: Rule, kernel: Kernel) -> Tiling:
     lengths = sequences(work)
     q_len, kv_len = int(np.max(lengths.q_len)), int(np.max(lengths.kv_len))
+    if rule == "cann":
+        return cann_tiling(spec, work)
     if rule == "default":
         return default_tiling(kernel.name, q_len, kv_len)
     return articles_tiling(int(spec.ub_bytes), int(work.head_dim), q_len, kv_len, work.element_bytes)

@@ -26,12 +26,14 @@ class Finished(NamedTuple):
 
     Attributes:
       seconds: from launch to completion, if it fits.
+      start_s: the launch and the kernel's scalar head in it.
       period_s: seconds from tile to tile.
       limits_s: seconds a tile that each limit alone takes.
       occupancy: bytes per memory, and the verdict.
     """
 
     seconds: Array
+    start_s: Array
     period_s: Array
     limits_s: dict[str, Array]
     occupancy: Occupancy
@@ -49,10 +51,12 @@ def finish(spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel, prepar
     serial = Rate(prepared.steady.serial_s, jnp.zeros_like(fill_s), {})
     serial_s = _core_seconds(spec, prepared, serial, rounding)
     work_s = jnp.minimum(pipelined_s, serial_s) + _combine_seconds(spec, given, tiling)
-    seconds = jnp.where(jnp.sum(prepared.shapes.tasks) > 0, start_seconds(spec, kernel, prepared) + work_s, 0.0)
+    some = jnp.sum(prepared.shapes.tasks) > 0
+    start_s = jnp.where(some, start_seconds(spec, kernel, prepared), 0.0)
+    seconds = start_s + jnp.where(some, work_s, 0.0)
     stuck = (held.verdict == float(Verdict.FITS)) & jnp.any(fewest < 1)
     verdict = jnp.where(stuck, float(Verdict.PIPELINE_DEADLOCK), held.verdict)
-    return Finished(seconds, period, limits, replace(held, verdict=verdict))
+    return Finished(seconds, start_s, period, limits, replace(held, verdict=verdict))
 
 
 def start_seconds(spec: NpuSpec, kernel: Kernel, prepared: Prepared) -> Leaf:

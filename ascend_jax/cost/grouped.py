@@ -1,7 +1,7 @@
 """The pace of a schedule that issues tiles in groups: its event graph run for a few groups, since its order of issue is not
 that of single tiles, and the loops of a graph unrolled over a group are too many to list."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from graphlib import TopologicalSorter
 from typing import NamedTuple
 
@@ -19,6 +19,10 @@ PASSES = 4
 """Within a group a slot may be freed by the tile before: each pass resolves one more such wait."""
 GROUPS, MEASURED = 12, 4
 """Groups that are run, and the last of them, whose pace is taken (steady after a few groups of two slots)."""
+
+
+StartOf = Callable[[str, int], Array]
+"""Start of a stage of a tile of the group; tiles below 0 are of the groups before."""
 
 
 class Waits(NamedTuple):
@@ -76,18 +80,18 @@ def _issued_before(graph: Graph, name: str, tile: int) -> tuple[str, int]:
     return last, other - graph.group
 
 
-def _input(graph: Graph, flow: Flow, waits: Waits, start_of, tile: int) -> Array:
+def _input(graph: Graph, flow: Flow, waits: Waits, start_of: StartOf, tile: int) -> Array:
     term = Term("lead", str(flow.buffer)) if flow.chunked else done(graph, flow.producer)
-    return start_of(flow.producer, tile - flow.lag) + waits.times[term] + flow.handoff * waits.flag_s
+    return start_of(flow.producer, tile - flow.lag) + waits.times[term] + int(flow.handoff) * waits.flag_s
 
 
-def _slot(flow: Flow, waits: Waits, start_of, tile: int) -> Array:
+def _slot(flow: Flow, waits: Waits, start_of: StartOf, tile: int) -> Array:
     """When the consumer frees a slot: of the tile as many back as there are slots."""
     name = str(flow.buffer)
     term = Term("release", name) if flow.chunked else Term("stage", flow.consumer)
     slots = jnp.clip(waits.slots[name], 1, REACH)
     freed = [jnp.where(slots == back, start_of(flow.consumer, tile - back), -jnp.inf) for back in range(1, REACH + 1)]
-    return largest(freed) + waits.times[term] + flow.handoff * waits.flag_s
+    return largest(freed) + waits.times[term] + int(flow.handoff) * waits.flag_s
 
 
 def _stage_order(graph: Graph) -> list[str]:

@@ -23,7 +23,7 @@ class Report:
 
     Attributes:
       seconds: from launch to completion. Meaningful only where ``occupancy.verdict`` is FITS.
-      launch_s: the part of it that no work explains.
+      launch_s: the part of it before the first task: the launch, and the scalar head of a vendor's operator.
       flops: floating-point operations that the mask leaves to do (2 a multiply-add, no padding).
       peak_flops_per_s: of the chip's Cube for the element type.
       bounds: ``[K]``, share of ``seconds`` that each limit of ``limits`` alone would take; the largest is the bound.
@@ -81,7 +81,7 @@ def report(spec: NpuSpec, given: Problem, prepared: Prepared, done: Finished) ->
     bounds, limits = _bounds(spec, prepared, done)
     return Report(
         seconds=done.seconds,
-        launch_s=jnp.where(done.seconds > 0, spec.launch_s, 0.0),
+        launch_s=done.start_s,
         flops=jnp.abs(2 * _pairs(given) * (work.head_dim + work.value_dim)),  # an empty sum may be -0
         peak_flops_per_s=jnp.asarray(peak_flops(spec, work.dtype)),
         bounds=bounds,
@@ -106,7 +106,7 @@ def _bounds(spec: NpuSpec, prepared: Prepared, done: Finished) -> tuple[Array, t
     active = prepared.active
     tile_s = jnp.stack(list(limits.values())) * jnp.expand_dims(prepared.shapes.tiles / active, 0)
     task_s = jnp.sum(prepared.shapes.tasks) / active * spec.task_s
-    spent = [jnp.sum(tile_s.reshape(len(limits), -1), axis=1), jnp.stack([spec.launch_s, task_s])]
+    spent = [jnp.sum(tile_s.reshape(len(limits), -1), axis=1), jnp.stack([done.start_s, task_s])]
     seconds = jnp.maximum(done.seconds, jnp.finfo(task_s.dtype).tiny)
     return jnp.concatenate(spent) / seconds, (*limits, "launch", "task start")
 

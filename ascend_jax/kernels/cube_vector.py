@@ -144,7 +144,7 @@ class CubeVector:
         starts = (1.0, 1.0) if self.fused else (parts.SOFTMAX_STARTS, parts.RESCALE_STARTS)
         s_loads = (_exchange("gm_to_ub", shape, keys * 4, score_steps),) if self.scores == "GM" else ()
         o_loads = (_exchange("gm_to_ub", shape, value * 4, out_steps),) if self.outs == "GM" else ()
-        return {
+        found = {
             "load_q": (parts.load_q(work, shape, "gm_to_l1"),),
             "load_k": (parts.load_k(work, shape, "gm_to_l1"),),
             "load_v": (parts.load_v(work, shape, "gm_to_l1", self.reload_v),),
@@ -163,6 +163,7 @@ class CubeVector:
             "store_sum": (_exchange("ub_to_gm", shape, value * 4, out_steps),),
             "store_o": (parts.store_o(work, shape),),
         }
+        return {stage.name: found[stage.name] for stage in self.graph.stages}
 
     def chunks(self, shape: Geometry, qk: L0Steps, pv: L0Steps) -> dict[str, Array]:
         in_l0c = {"S in L0C": qk.output_steps, "O in L0C": pv.output_steps}

@@ -18,6 +18,7 @@ from ascend_jax.kernels import KERNELS, kernel_for
 from ascend_jax.kernels.geometry import Geometry, geometry
 from ascend_jax.kernels.kernel import Buffer, Graph, Kernel, Matmul, Transfer, VectorOps, Work
 from ascend_jax.kernels.l0 import L0Steps, l0_steps
+from ascend_jax.kernels.schedules import SCHEDULES
 from ascend_jax.occupancy import MEMORIES
 from ascend_jax.rounding import EXACT
 from ascend_jax.tiling.tiling import Tiling
@@ -51,7 +52,8 @@ def allowed(spec: NpuSpec) -> list[Kernel]:
 SAMPLES = {(spec.architecture, kernel.name): (spec, kernel) for spec in SPECS.values() for kernel in allowed(spec)}
 SAMPLE_IDS = [f"{kernel}-{architecture}" for architecture, kernel in SAMPLES]
 samples = pytest.mark.parametrize(("spec", "kernel"), SAMPLES.values(), ids=SAMPLE_IDS)
-graphs = pytest.mark.parametrize("graph", [kernel.graph for kernel in KERNELS.values()], ids=list(KERNELS))
+ALL: dict[str, Kernel] = KERNELS | SCHEDULES
+graphs = pytest.mark.parametrize("graph", [kernel.graph for kernel in ALL.values()], ids=list(ALL))
 
 
 def shape_of(spec: NpuSpec, work: Attention, tiling: Tiling) -> Geometry:
@@ -92,9 +94,10 @@ def test_flows_join_stages_that_exist_and_every_stage_of_a_tile_takes_part(graph
     names = [stage.name for stage in graph.stages]
     assert len(set(names)) == len(names)
     assert {stage.pipe for stage in graph.stages} <= PIPES
-    ends = {name for flow in graph.flows for name in (flow.producer, flow.consumer)}
+    ends = {name for flow in graph.tile_flows for name in (flow.producer, flow.consumer)}
     assert ends == {stage.name for stage in graph.tile_stages}
-    passed = [flow.buffer for flow in graph.flows]
+    assert {flow.buffer for flow in graph.row_flows} >= {"Q"}
+    passed = [flow.buffer for flow in graph.flows if flow.buffer]
     assert len(set(passed)) == len(passed)
 
 
@@ -102,14 +105,19 @@ def test_flows_join_stages_that_exist_and_every_stage_of_a_tile_takes_part(graph
 def test_no_tile_waits_for_itself_or_for_a_stage_further_behind(graph: Graph) -> None:
     """Flows lead from the loads to P·V without a way back, and from early stages to late ones, never back."""
     before: dict[str, set[str]] = {stage.name: set() for stage in graph.tile_stages}
-    for _ in graph.flows:
-        for flow in graph.flows:
+    inputs = [flow for flow in graph.tile_flows if not flow.lag]
+    for _ in inputs:
+        for flow in inputs:
             before[flow.consumer] |= before[flow.producer] | {flow.producer}
     assert not [name for name, names in before.items() if name in names]
     assert "softmax" in before["mm_pv"] and "mm_qk" in before["softmax"]
-    assert not [flow for flow in graph.flows if graph.stage(flow.producer).late and not graph.stage(flow.consumer).late]
-    assert {graph.stage(name).late for name in ("mm_pv", "rescale", "load_v")} == {True}
+    assert not [flow for flow in inputs if graph.stage(flow.producer).late and not graph.stage(flow.consumer).late]
     assert {graph.stage(name).late for name in ("mm_qk", "softmax", "load_k")} == {False}
+
+
+@pytest.mark.parametrize("graph", [kernel.graph for kernel in KERNELS.values()], ids=list(KERNELS))
+def test_what_follows_p_works_behind_the_rest_in_the_dataflows(graph: Graph) -> None:
+    assert {graph.stage(name).late for name in ("mm_pv", "rescale", "load_v")} == {True}
 
 
 @samples
@@ -126,6 +134,8 @@ def test_every_stage_has_work_over_paths_that_the_chip_has(spec: NpuSpec, kernel
 def test_a_flows_buffer_lies_where_its_producer_writes_and_its_consumer_reads(spec: NpuSpec, kernel: Kernel) -> None:
     buffers, work = laid_out(spec, kernel, Tiling(block_q=128, block_kv=128))
     for flow in kernel.graph.flows:
+        if flow.buffer is None:
+            continue
         memory = "L0C" if flow.in_l0c else buffers[flow.buffer].memory
         assert destination_of(work[flow.producer]) == memory, flow
         assert memory in sources_of(work[flow.consumer]), flow
