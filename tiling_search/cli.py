@@ -162,7 +162,7 @@ def simulate(*, preset: str | None, chip: str, kernel: str, target: str | None, 
     """
     from tiling_search.compile_cache import use_compile_cache
 
-    use_compile_cache()
+    folder = use_compile_cache(at_once=False)
     from ascend_jax import kernel_for, load_chip
     from tiling_search.asked import tiling_from, workload_from
     from tiling_search.simulate import Wanted, simulation
@@ -179,7 +179,7 @@ def simulate(*, preset: str | None, chip: str, kernel: str, target: str | None, 
         wanted.check()
         spec = load_chip(chip)
         name, work = workload_from(preset, flags)
-        data = simulation(spec, name, work, tiling_from(tiling), kernel_for(spec, kernel), wanted)
+        data = simulation(spec, name, work, tiling_from(tiling), kernel_for(spec, kernel), wanted, programs=folder)
     _deliver(data, target, "show_simulation", "simulation_views")
     if data["verdict"] != "FITS":
         _end_unfit(data["message"], target)

@@ -16,22 +16,38 @@ OPT_OUT_VARIABLE = "TILING_SEARCH_DISABLE_CACHE"
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
-def use_compile_cache() -> Path | None:
+def use_compile_cache(*, at_once: bool = True) -> Path | None:
     """Point jax at :func:`usable_folder`; call it before jax is imported. jax's own variables win.
+
+    Args:
+      at_once: whether jax keeps programs there from now on, rather than from :func:`start_compile_cache` on.
 
     Returns:
       The folder, or None where there is none to use or jax is already imported.
     """
     folder = None if "jax" in sys.modules else usable_folder()
     if folder:
-        jax_cache = {
-            "JAX_COMPILATION_CACHE_DIR": str(folder),
+        jax_cache = {"JAX_COMPILATION_CACHE_DIR": str(folder)} if at_once else {}
+        jax_cache |= {
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         }
         for variable, value in jax_cache.items():
             os.environ.setdefault(variable, value)
     return folder
+
+
+def start_compile_cache(folder: Path) -> None:
+    """Let jax keep programs in ``folder`` from now on, unless a folder of its own is named already.
+
+    What jax loads from its cache cannot be stored again, so large programs that ``programs.py`` keeps are compiled before.
+    """
+    import jax  # noqa: PLC0415 — this module is for the time before jax is imported
+    from jax.experimental.compilation_cache import compilation_cache  # noqa: PLC0415
+
+    if not getattr(jax.config, "jax_compilation_cache_dir", None):
+        compilation_cache.set_cache_dir(str(folder))
+        compilation_cache.reset_cache()  # or jax stays with what it decided when it compiled for the first time
 
 
 def usable_folder() -> Path | None:

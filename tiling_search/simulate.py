@@ -1,24 +1,29 @@
 """A timeline written down: trace, pipes and use of memories, in one pass over its events and in bounded memory."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from io import TextIOWrapper
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from ascend_jax import Attention, NpuSpec, Tiling, Verdict
+from ascend_jax import KERNELS, Attention, NpuSpec, Tiling, Verdict
+from ascend_jax._compile import SELDOM
 from ascend_jax.kernels.kernel import Kernel
 from ascend_jax.timeline.events import Events, Simulated
+from ascend_jax.timeline.numbers import Numbers, numbers, numbers_jit
 from ascend_jax.timeline.pipe_csv import Clocks, PipeTotals
 from ascend_jax.timeline.series import OccupancySeries
 from ascend_jax.timeline.simulate import simulate
 from ascend_jax.timeline.trace import Ids, TraceWriter
+from ascend_jax.workload.problem import Problem
+from tiling_search.compile_cache import start_compile_cache
 from tiling_search.jsonfile import Json, replacing
 from tiling_search.jsonout import evaluation_dict, workload_dict
+from tiling_search.programs import compiled
 from tiling_search.result import Candidate
 
 INSIGHT_BYTES = 2**30
@@ -51,15 +56,26 @@ class Wanted(NamedTuple):
             raise ValueError("--trace, --csv and --series name one file twice: give each a file of its own")
 
 
-def simulation(spec: NpuSpec, name: str, work: Attention, tiling: Tiling, kernel: Kernel, wanted: Wanted) -> Json:
+def simulation(
+    spec: NpuSpec,
+    name: str,
+    work: Attention,
+    tiling: Tiling,
+    kernel: Kernel,
+    wanted: Wanted,
+    *,
+    programs: Path | None = None,
+) -> Json:
     """Simulate ``work``, called ``name``, and write the files that are wanted, unless ``tiling`` does not fit.
+
+    Compiled programs are kept in the folder ``programs``.
 
     Raises:
       ValueError, OSError: as :func:`write_timeline`.
     """
     wanted.check()
     with jax.enable_x64(True):  # whole bytes and blocks
-        timeline = simulate(spec, work, tiling, kernel=kernel)
+        timeline = simulate(spec, work, tiling, kernel=kernel, numbers_of=stored_numbers(programs))
         found = Candidate(tiling, jax.device_get(timeline.report))
         data = evaluation_dict(spec.name, workload_dict(name, work), kernel.name, "simulated", found)
         if found.verdict != Verdict.FITS:
@@ -67,6 +83,25 @@ def simulation(spec: NpuSpec, name: str, work: Attention, tiling: Tiling, kernel
         about = {key: str(data[key]) for key in ("chip", "kernel", "tiling")} | {"workload": name}
         clocks = Clocks(float(spec.cube_clock_hz), float(spec.vector_clock_hz))
         return data | {"timeline": write_timeline(timeline, wanted, clocks, about)}
+
+
+def stored_numbers(folder: Path | None) -> Callable[[NpuSpec, Problem, Tiling, Kernel], Numbers]:
+    """The model's part of a timeline, by a program in ``folder`` that is traced and compiled once; None keeps nothing."""
+
+    def stored(spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel) -> Numbers:
+        if folder is None or kernel is not KERNELS.get(kernel.name):
+            return numbers_jit(spec, given, tiling, kernel)
+        inputs = (spec, given, tiling)
+
+        def trace() -> Iterator[tuple[Any, dict[str, Any]]]:
+            yield jax.jit(numbers, static_argnums=3).trace(*inputs, kernel), SELDOM
+
+        leaves = [(np.shape(leaf), str(leaf.dtype)) for leaf in jax.tree.leaves(inputs)]
+        [program] = compiled(folder, f"timeline|{kernel.name}|{leaves}|{jax.tree.structure(inputs)}", [inputs], trace)
+        start_compile_cache(folder)
+        return program(*inputs)
+
+    return stored
 
 
 def write_timeline(timeline: Simulated, wanted: Wanted, clocks: Clocks, about: Mapping[str, str]) -> Json:

@@ -1,6 +1,6 @@
 """``simulate``: one tiling of one workload on one chip, event by event. The same arguments as ``evaluate``, the same report."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import jax
@@ -25,7 +25,7 @@ from ascend_jax.timeline.tasks import Run, deal, runs_of
 from ascend_jax.timeline.weights import Durations, Weights, weigh
 from ascend_jax.verdict import Verdict
 from ascend_jax.workload.attention import Attention
-from ascend_jax.workload.problem import problem
+from ascend_jax.workload.problem import Problem, problem
 
 CONTENDERS = 4
 """Cores with the most work that are simulated for the time of all; those with the same tasks count as one."""
@@ -95,7 +95,15 @@ class Timeline:
         yield from recorder.close()
 
 
-def simulate(spec: NpuSpec, work: Attention, tiling: Tiling, *, kernel: str | Kernel = "auto", mode: Mode = "jump") -> Timeline:
+def simulate(
+    spec: NpuSpec,
+    work: Attention,
+    tiling: Tiling,
+    *,
+    kernel: str | Kernel = "auto",
+    mode: Mode = "jump",
+    numbers_of: Callable[[NpuSpec, Problem, Tiling, Kernel], Numbers] = numbers_jit,
+) -> Timeline:
     """Simulate ``tiling``: in-order queues, slots, hand-offs, several tasks a core, many cores.
 
     Args:
@@ -104,6 +112,7 @@ def simulate(spec: NpuSpec, work: Attention, tiling: Tiling, *, kernel: str | Ke
       tiling: how it is cut.
       kernel: a dataflow by name, ``auto`` for the chip's own, or a ``Kernel``.
       mode: ``jump`` skips whole periods where tiles or tasks repeat; ``full`` simulates every tile for the report too.
+      numbers_of: computes ``Numbers``; for a caller who keeps compiled programs.
 
     Returns:
       A timeline. One that does not fit is a value, as with ``evaluate``; one that would wait for itself has infinite seconds.
@@ -120,7 +129,7 @@ def simulate(spec: NpuSpec, work: Attention, tiling: Tiling, *, kernel: str | Ke
         raise ValueError(f"mode {mode!r} must be jump or full")
     kernel, _ = chosen(spec, kernel, PIPELINED)
     given = problem(work)
-    found: Numbers = jax.device_get(numbers_jit(as_arrays(spec), given, as_arrays(tiling), kernel))
+    found: Numbers = jax.device_get(numbers_of(as_arrays(spec), given, as_arrays(tiling), kernel))
     runs = runs_of(given, tiling, found.tiles)
     dealt, loads = deal(runs, task_seconds(runs, found), int(spec.cube_cores))
     depths, held = depths_of(kernel, found, tiling.preload)

@@ -3,6 +3,9 @@
 import csv
 import errno
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -214,3 +217,19 @@ def test_wrong_usage_ends_with_two(engine: Callable[..., None], options: list[st
     done = run(*options)
     assert done.exit_code == 2
     assert message in done.stderr.replace("\n", " ")
+
+
+@pytest.mark.slow
+def test_a_second_run_uses_the_stored_program_and_says_the_same(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tiling_search", "simulate", "--q-heads", "8", "--q-len", "512", "--head-dim", "64"]
+    command += ["--chip", "310p3", "--kernel", "coupled", "--tiling", "block_q=64,block_kv=64", "--json", "-"]
+    env = os.environ | {"TILING_SEARCH_CACHE_DIR": str(tmp_path), "JAX_PLATFORMS": "cpu"}
+    env = {name: value for name, value in env.items() if name != "TILING_SEARCH_DISABLE_CACHE"}
+    first, second, apart = (
+        subprocess.run(command, env=env | extra, capture_output=True, text=True, check=True)
+        for extra in ({}, {}, {"TILING_SEARCH_DISABLE_CACHE": "1"})
+    )
+    assert loads(first.stdout) == loads(second.stdout) == loads(apart.stdout)
+    assert len(list(tmp_path.rglob("*.programs"))) == 1
+    assert list(tmp_path.rglob("*-cache"))  # jax's own, of the smaller programs
+    assert (first.stderr, second.stderr) == ("", "")
