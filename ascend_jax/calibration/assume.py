@@ -75,10 +75,21 @@ def assume(row: Row) -> Case:
 
 def _vendor(row: Row, work: Attention) -> Case:
     spec = _chip(row.catalog_chip)
-    operator = "FlashAttentionScore" if re.search(r"FlashAttentionScore|fusion_attention|aclnn", row.op) else "FusedInferAttentionScore"
+    operator = (
+        "FlashAttentionScore"
+        if re.search(r"FlashAttentionScore|fusion_attention|aclnn", row.op)
+        else "FusedInferAttentionScore"
+    )
     name = cann_kernel(spec.architecture, work, operator)
     family = "MLA" if work.latent else "decode" if _rows(work) <= 128 and int(work.q_len) <= 16 else "prefill"
-    return Case(row=row, spec=spec, work=work, kernel=kernel_for(spec, name), tiling=cann_tiling(spec, work, operator), group=f"CANN {family}")
+    return Case(
+        row=row,
+        spec=spec,
+        work=work,
+        kernel=kernel_for(spec, name),
+        tiling=cann_tiling(spec, work, operator),
+        group=f"CANN {family}",
+    )
 
 
 def _falite(row: Row, work: Attention) -> Case:
@@ -120,7 +131,9 @@ def _tilelang(row: Row, work: Attention) -> Case:
     blocks = re.search(r"(\d+)\s*x\s*(\d+)", row.tiling or "")
     spec = _chip(row.catalog_chip)
     tiling = (
-        Tiling(block_q=int(blocks[1]), block_kv=int(blocks[2]), vector_rows=32, score_depth=3, prob_depth=3, out_depth=3, preload=2)
+        Tiling(
+            block_q=int(blocks[1]), block_kv=int(blocks[2]), vector_rows=32, score_depth=3, prob_depth=3, out_depth=3, preload=2
+        )
         if blocks
         else None
     )

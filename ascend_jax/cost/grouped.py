@@ -48,9 +48,7 @@ def group_period(graph: Graph, waits: Waits) -> Array:
     return (ends[-1] - ends[-1 - MEASURED]) / (MEASURED * graph.group)
 
 
-def _starts(
-    graph: Graph, order: list[str], waits: Waits, past: dict[str, Array], zero: Array
-) -> dict[str, list[Array]]:
+def _starts(graph: Graph, order: list[str], waits: Waits, past: dict[str, Array], zero: Array) -> dict[str, list[Array]]:
     """When each stage of each tile of the next group starts, given the last ``REACH`` starts of the tiles before."""
     starts = {name: [zero] * graph.group for name in order}
 

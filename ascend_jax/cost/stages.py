@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ascend_jax._largest import largest
-from ascend_jax.cost.traffic import Contention, Hits, Traffic, hits, transfer_traffic
+from ascend_jax.cost.traffic import Contention, Hits, Traffic, hits, no_traffic, transfer_traffic
 from ascend_jax.cost.units import matmul_time, transfer_seconds, vector_seconds
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels.geometry import Geometry
@@ -109,13 +109,13 @@ class _Sums:
     def __init__(self, zero: Array) -> None:
         self.busy: dict[str, Array] = defaultdict(lambda: zero)
         self.paths: dict[str, Array] = defaultdict(lambda: zero)
-        self.traffic = Traffic(zero, zero)
+        self.traffic = no_traffic(zero)
         self.cube_s = zero
 
     def add(self, pipe: str, parts: list[_Part], jobs: Work) -> None:
         for part, job in zip(parts, jobs, strict=True):
             self.busy[pipe] = self.busy[pipe] + part.seconds
-            self.traffic = Traffic(*(a + b for a, b in zip(self.traffic, part.traffic, strict=True)))
+            self.traffic = self.traffic.plus(part.traffic)
             if isinstance(job, Matmul):
                 self.busy["MTE1"] = self.busy["MTE1"] + part.mte1_s
                 self.cube_s = self.cube_s + part.cube_s
@@ -142,8 +142,8 @@ def _cost(
         case Matmul():
             time = matmul_time(spec, part, element_bytes, tiling.l0_depth, rounding)
             zero = jnp.zeros_like(time.cube_s)
-            return _Part(time.stage_s, time.cube_s, time.mte1_s, Traffic(zero, zero), time.steps)
+            return _Part(time.stage_s, time.cube_s, time.mte1_s, no_traffic(zero), time.steps)
         case VectorOps():
             seconds = vector_seconds(spec, part)
             zero = jnp.zeros_like(seconds)
-            return _Part(seconds, zero, zero, Traffic(zero, zero))
+            return _Part(seconds, zero, zero, no_traffic(zero))

@@ -29,15 +29,23 @@ class Contention(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """Bytes of the whole chip for one tile of every active core, by where they come from or go to."""
+    """Bytes of the whole chip for one tile of every active core, by where they come from or go to; and what the gaps between
+    its bursts cost there besides, in bytes."""
 
     gm_bytes: Array
     l2_bytes: Array
+    gm_gaps: Array
+    l2_gaps: Array
 
     def seconds(self, spec: NpuSpec) -> Array:
         """Time that GM and L2 need for them. Misses and hits add up, as the vendor's data-copy sample shows for reuse
         of 0 and 75 % (828 and 366 µs on A2)."""
-        return self.gm_bytes / spec.gm_bytes_per_s + self.l2_bytes / spec.l2_bytes_per_s
+        gm, l2 = self.gm_bytes + self.gm_gaps, self.l2_bytes + self.l2_gaps
+        return gm / spec.gm_bytes_per_s + l2 / spec.l2_bytes_per_s
+
+    def plus(self, other: "Traffic") -> "Traffic":
+        """Both together."""
+        return Traffic(*(mine + others for mine, others in zip(self, other, strict=True)))
 
 
 def hits(spec: NpuSpec, work: Attention, sequence: Sequences, shape: Geometry, others: Contention) -> Hits:
@@ -57,26 +65,35 @@ def hits(spec: NpuSpec, work: Attention, sequence: Sequences, shape: Geometry, o
     room = jnp.maximum(spec.l2_bytes - workspace_bytes, 0.0)
     kept = jnp.minimum(room / jnp.maximum(live_heads * per_head, 1.0), 1.0)
     workspace = jnp.minimum(spec.l2_bytes / jnp.maximum(workspace_bytes, 1.0), 1.0)
-    tensors = jnp.sum(heads * per_head) + sequence.count * sequence.q_len * work.q_heads * (
-        work.head_dim + work.value_dim
-    ) * work.element_bytes
+    rows = sequence.count * sequence.q_len * work.q_heads
+    tensors = heads * per_head + rows * (work.head_dim + work.value_dim) * work.element_bytes
     return Hits(kv=reuse * kept, workspace=workspace, out=jnp.minimum(room / jnp.maximum(tensors, 1.0), 1.0))
 
 
+def no_traffic(zero: Array) -> Traffic:
+    """Nothing over GM and L2, in the shape of ``zero``."""
+    return Traffic(zero, zero, zero, zero)
+
+
 def transfer_traffic(spec: NpuSpec, transfer: Transfer, hit: Hits, active: Array) -> Traffic:
-    """Bytes that ``active`` cores move over GM and L2 when each makes this transfer once, with what short bursts waste; none
-    for on-chip paths."""
-    moved = transfer.bursts * (transfer.burst_bytes + burst_gap(spec, transfer)) * transfer.units * active
+    """Bytes that ``active`` cores move over GM and L2 when each makes this transfer once; none for on-chip paths."""
+    bursts = transfer.bursts * transfer.units * active
+    moved, gaps = bursts * transfer.burst_bytes, bursts * burst_gap(spec, transfer)
+    if transfer.stream == "chip":
+        return no_traffic(jnp.zeros_like(moved))
+    hits_l2 = _share_of_l2(transfer, hit)
+    return Traffic(moved * (1 - hits_l2), moved * hits_l2, gaps * (1 - hits_l2), gaps * hits_l2)
+
+
+def _share_of_l2(transfer: Transfer, hit: Hits) -> Array | float:
     match transfer.stream:
-        case "chip":
-            return Traffic(jnp.zeros_like(moved), jnp.zeros_like(moved))
         case "kv":
-            return Traffic(moved * (1 - hit.kv), moved * hit.kv)
+            return hit.kv
         case "workspace":
-            return Traffic(moved * (1 - hit.workspace), moved * hit.workspace)
+            return hit.workspace
         case "out":
-            return Traffic(moved * (1 - hit.out), moved * hit.out)
+            return hit.out
         case "mask" | "again":
-            return Traffic(jnp.zeros_like(moved), moved)
+            return 1.0
         case _:
-            return Traffic(moved, jnp.zeros_like(moved))
+            return 0.0

@@ -133,7 +133,21 @@ register_pytree_with_keys(NpuSpec, _flatten, _unflatten)
 
 def _check_numbers(spec: "NpuSpec | VectorCosts") -> None:
     """Plain numbers must be finite and not negative; sizes, counts, clocks and rates must be above zero."""
-    zero_ok = {"head", "tail", "round_trip", "gm_latency_s", "dma_startup_s", "dma_burst_gap_bytes", "nd2nz_burst_gap_bytes", "cube_issue_cycles", "handoff_s", "operator_head_s", "mask_setup_s", "launch_s", "task_s"}
+    zero_ok = {
+        "head",
+        "tail",
+        "round_trip",
+        "gm_latency_s",
+        "dma_startup_s",
+        "dma_burst_gap_bytes",
+        "nd2nz_burst_gap_bytes",
+        "cube_issue_cycles",
+        "handoff_s",
+        "operator_head_s",
+        "mask_setup_s",
+        "launch_s",
+        "task_s",
+    }
     for item in fields(spec):
         value = getattr(spec, item.name)
         if item.name in ("architecture", "name") or not all_numbers(value):

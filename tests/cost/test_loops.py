@@ -18,7 +18,7 @@ from ascend_jax._pytree import as_arrays
 from ascend_jax.cost.loops import Edge, Tokens, edges, loops
 from ascend_jax.cost.overlap import PIPELINED, Tile, pace
 from ascend_jax.cost.stages import StageCosts
-from ascend_jax.cost.traffic import Traffic
+from ascend_jax.cost.traffic import no_traffic
 from ascend_jax.kernels.kernel import Graph, Kernel
 from ascend_jax.kernels.schedules import SCHEDULES
 
@@ -167,7 +167,7 @@ def closed_form(name: str) -> Any:
 
     def period(seconds: dict[str, Any], latency: Any, slots: dict[str, Any], preload: Any, flag_s: Any) -> tuple[Any, ...]:
         zero, one = jnp.zeros_like(flag_s), jnp.ones_like(flag_s)
-        nothing = Traffic(zero, zero)
+        nothing = no_traffic(zero)
         busy: dict[str, Any] = defaultdict(lambda: zero)
         for stage in graph.tile_stages:
             busy[graph.queue(stage)] = busy[graph.queue(stage)] + seconds[stage.name]

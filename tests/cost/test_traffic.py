@@ -29,12 +29,12 @@ def tensors(q_heads: int, kv_heads: int, q_len: int, kv_len: int) -> tuple[int, 
 
 
 @pytest.mark.parametrize("heads", [(8, 8), (8, 2), (8, 1)])
-def test_with_room_in_l2_each_tensor_passes_gm_once(heads: tuple[int, int]) -> None:
+def test_with_room_in_l2_q_k_and_v_pass_gm_once_and_o_stays(heads: tuple[int, int]) -> None:
     q_heads, kv_heads = heads
     found = direct(with_l2(1e12), q_heads=q_heads, kv_heads=kv_heads, q_len=4096, kv_len=2048)
     rows, keys = tensors(q_heads, kv_heads, 4096, 2048)
-    np.testing.assert_allclose(found.path_bytes["gm"], rows + keys, rtol=1e-12)
-    np.testing.assert_allclose(found.path_bytes["l2"], keys * (4096 / 128 * q_heads / kv_heads - 1), rtol=1e-12)
+    np.testing.assert_allclose(found.path_bytes["gm"], rows / 2 + keys, rtol=1e-12)
+    np.testing.assert_allclose(found.path_bytes["l2"], rows / 2 + keys * (4096 / 128 * q_heads / kv_heads - 1), rtol=1e-12)
 
 
 def test_without_l2_every_read_passes_gm() -> None:
@@ -85,22 +85,33 @@ def test_a_workspace_that_l2_cannot_hold_spills_into_gm() -> None:
     ("stream", "gm", "l2"),
     [
         ("q", 1.0, 0.0),
-        ("out", 1.0, 0.0),
+        ("out", 0.6, 0.4),
         ("mask", 0.0, 1.0),
+        ("again", 0.0, 1.0),
         ("kv", 0.25, 0.75),
         ("workspace", 0.9, 0.1),
         ("chip", 0.0, 0.0),
     ],
 )
 def test_each_stream_has_its_share_of_gm_and_l2(stream: Stream, gm: float, l2: float) -> None:
-    transfer = Transfer(path="gm_to_ub", stream=stream, bursts=3, burst_bytes=100, units=2)
-    hit: dict[str, Any] = {"kv": 0.75, "workspace": 0.1}
-    given: Any = as_arrays((transfer, Hits(**hit), 20))
-    found = transfer_traffic(*given)
-    np.testing.assert_allclose(found, (gm * 12_000, l2 * 12_000), rtol=1e-12)
+    hit: dict[str, Any] = {"kv": 0.75, "workspace": 0.1, "out": 0.4}
+    spec = replace(CHIP, dma_burst_gap_bytes=10.0, nd2nz_burst_gap_bytes=50.0)
+    for path, gap in (("gm_to_ub", 10), ("gm_to_l1", 50)):
+        transfer = Transfer(path=path, stream=stream, bursts=3, burst_bytes=100, units=2)
+        given: Any = as_arrays((spec, transfer, Hits(**hit), 20))
+        found = transfer_traffic(*given)
+        gaps = 3 * 2 * 20 * gap
+        np.testing.assert_allclose(found, (gm * 12_000, l2 * 12_000, gm * gaps, l2 * gaps), rtol=1e-12)
 
 
 def test_misses_and_hits_take_their_times_one_after_the_other() -> None:
     spec = as_arrays(replace(CHIP, gm_bytes_per_s=1e12, l2_bytes_per_s=4e12))
-    sizes: Any = as_arrays((2e9, 8e9))
+    sizes: Any = as_arrays((1.5e9, 6e9, 0.5e9, 2e9))
     np.testing.assert_allclose(Traffic(*sizes).seconds(spec), 2e-3 + 2e-3, rtol=1e-12)
+
+
+def test_what_is_written_stays_in_l2_in_the_share_that_it_holds() -> None:
+    rows, keys = tensors(8, 8, 4096, 2048)
+    for share in (0.25, 0.5, 1.0):
+        found = direct(with_l2(share * (rows + keys)), q_len=4096, kv_len=2048)
+        assert found.path_bytes["gm"] >= rows / 2 + keys + (1 - share) * rows / 2 * (1 - 1e-12)

@@ -28,13 +28,26 @@ HAND = replace(
     l1_to_l0b_bytes_per_s=200e9,
     dma_startup_s=50e-9,
     dma_burst_gap_bytes=12.0,
+    nd2nz_burst_gap_bytes=32.0,
     cube_mac_cycles=1.0,
     cube_mac_cycles_fp32=2.0,
     cube_issue_cycles=6.0,
     vector_repeat_bytes=256.0,
     vector_cores_per_cube=2.0,
     vector=VectorCosts(
-        scale=1, row_max=2, subtract=3, exp=5, row_sum=7, cast=11, select=13, multiply=17, add=19, divide=23, head=10, tail=20
+        scale=1,
+        row_max=2,
+        subtract=3,
+        exp=5,
+        row_sum=7,
+        cast=11,
+        select=13,
+        multiply=17,
+        add=19,
+        divide=23,
+        head=10,
+        tail=20,
+        round_trip=29,
     ),
 )
 """Round rates, and a different prime for each Vector instruction."""
@@ -143,11 +156,11 @@ def transferred(**changes: Any) -> float:
 
 def test_a_transfer_from_gm_pays_startup_and_a_gap_for_each_burst() -> None:
     np.testing.assert_allclose(
-        transferred(path="gm_to_l1", bursts=64, burst_bytes=256), 50e-9 + 64 * (256 + 12) / 100e9, rtol=1e-12
+        transferred(path="gm_to_l1", bursts=64, burst_bytes=256), 50e-9 + 64 * (256 + 32) / 100e9, rtol=1e-12
     )
     np.testing.assert_allclose(
         transferred(path="gm_to_l1", bursts=1, burst_bytes=64 * 256, instructions=3),
-        3 * 50e-9 + (64 * 256 + 12) / 100e9,
+        3 * 50e-9 + (64 * 256 + 32) / 100e9,
         rtol=1e-12,
     )
 
@@ -160,8 +173,14 @@ def test_a_transfer_on_chip_pays_its_bytes_only() -> None:
 
 def test_vector_cycles_by_hand() -> None:
     """10 repeats of exp, 3 of add, two starts on a drained pipe."""
-    ops = VectorOps(elements={"exp": 640, "add": 192}, instructions=2)
+    ops = VectorOps(elements={"exp": 640, "add": 192}, instructions=2, fused=True)
     np.testing.assert_allclose(vector_seconds(*as_arrays((HAND, ops))) * 1e9, 5 * 10 + 19 * 3 + 2 * (10 + 20), rtol=1e-12)
+
+
+def test_outside_of_a_fused_function_each_repeat_goes_through_ub() -> None:
+    ops = VectorOps(elements={"exp": 640, "add": 192}, instructions=2)
+    cycles = (5 + 29) * 10 + (19 + 29) * 3 + 2 * (10 + 20)
+    np.testing.assert_allclose(vector_seconds(*as_arrays((HAND, ops))) * 1e9, cycles, rtol=1e-12)
 
 
 def shape_of(rows: float, keys: float, partial: float) -> Geometry:
@@ -173,7 +192,7 @@ def shape_of(rows: float, keys: float, partial: float) -> Geometry:
 @pytest.mark.parametrize(("dtype", "casts"), [("float16", 128), ("float32", 0)])
 def test_the_instructions_of_an_online_softmax_by_hand(dtype: str, casts: int) -> None:
     """64 rows × 128 keys are 128 repeats; the rows' state of 8 columns are 8 repeats; a quarter of the tiles is masked."""
-    ops = parts.softmax(attention(dtype=dtype), shape_of(64, 128, 0.25), 8.0)
+    ops = parts.softmax(attention(dtype=dtype), shape_of(64, 128, 0.25), 8.0, fused=True)
     tile = 128 * (1 + 2 + 3 + 5 + 7) + 128 // 4 * 13 + casts * 11
     state = 8 * (3 + 5 + 17 + 2 * 19)
     np.testing.assert_allclose(vector_seconds(*as_arrays((HAND, ops))) * 1e9, tile + state + 8 * 30, rtol=1e-12)
@@ -183,6 +202,6 @@ def test_the_instructions_of_an_online_softmax_by_hand(dtype: str, casts: int) -
 def test_rescale_and_finalise_by_hand(dtype: str, cast: int) -> None:
     """64 rows × 96 columns are 96 repeats."""
     work, shape = as_arrays(attention(dtype=dtype, value_dim=96)), shape_of(64, 128, 0)
-    rescale, finalise = parts.rescale(work, shape, 2.0), parts.finalise(work, shape, 1.0)
+    rescale, finalise = parts.rescale(work, shape, 2.0, True), parts.finalise(work, shape, 1.0, True)
     np.testing.assert_allclose(vector_seconds(*as_arrays((HAND, rescale))) * 1e9, 96 * (17 + 19) + 2 * 30, rtol=1e-12)
     np.testing.assert_allclose(vector_seconds(*as_arrays((HAND, finalise))) * 1e9, 96 * (23 + cast) + 30, rtol=1e-12)

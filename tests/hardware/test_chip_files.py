@@ -81,8 +81,10 @@ def complete_but_for_the_architecture() -> str:
     lines += [f"{memory}_bytes = 1" for memory in ("ub", "l1", "l0a", "l0b", "l0c", "l2", "gm")]
     lines += [f"{path}_bytes_per_s = 1" for path in ("gm", "l2", "gm_to_l1", "gm_to_ub", "ub_to_gm", "l1_to_l0a", "l1_to_l0b")]
     lines += ["dma_startup_s = 0", "dma_burst_gap_bytes = 0", "cube_mac_cycles = 1", "cube_mac_cycles_fp32 = 1"]
-    lines += ["cube_issue_cycles = 0", "vector_repeat_bytes = 1", "handoff_s = 0", "launch_s = 0", "task_s = 0", "[vector]"]
+    lines += ["cube_issue_cycles = 0", "vector_repeat_bytes = 1", "handoff_s = 0", "launch_s = 0", "task_s = 0"]
+    lines += ["gm_latency_s = 0", "nd2nz_burst_gap_bytes = 0", "operator_head_s = 0", "mask_setup_s = 0", "[vector]"]
     costs = ("scale", "row_max", "subtract", "exp", "row_sum", "cast", "select", "multiply", "add", "divide", "head", "tail")
+    costs += ("round_trip",)
     return "\n".join(lines + [f"{cost} = 1" for cost in costs])
 
 
