@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from click.testing import CliRunner, Result
@@ -20,6 +20,8 @@ from trace_checker import checked, loads
 from ascend_jax import Report, Verdict
 from ascend_jax.timeline.events import Events
 from ascend_jax.timeline.pipe_csv import Clocks
+from ascend_jax.timeline.trace import Ids
+from tiling_search import options
 from tiling_search.cli import main
 from tiling_search.simulate import Wanted, viewer_note, write_timeline
 
@@ -172,8 +174,8 @@ def run(*arguments: str) -> Result:
 def test_the_command_writes_and_tells(engine: Callable[..., None], tmp_path: Path) -> None:
     engine()
     paths = [tmp_path / name for name in NAMES]
-    options = [text for flag, path in zip(("--trace", "--csv", "--series"), paths, strict=True) for text in (flag, str(path))]
-    done = run(*options, "--cores", "0-1")
+    flags = [text for flag, path in zip(("--trace", "--csv", "--series"), paths, strict=True) for text in (flag, str(path))]
+    done = run(*flags, "--cores", "0-1")
     assert (done.exit_code, done.stderr) == (0, "")
     assert "Timeline of 2 of 2 cube cores" in done.stdout and "Cube" in done.stdout
     assert all(str(path) in done.stdout for path in paths)
@@ -199,7 +201,7 @@ def test_what_does_not_fit_is_not_written(engine: Callable[..., None], tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("flags", "message"),
     [
         (["--cores", "2"], "cube core 2 has no task: those from 0 to 1 have"),
         (["--cores", "a"], "must be cube cores, such as 0 or 0,4-7, or all"),
@@ -212,9 +214,9 @@ def test_what_does_not_fit_is_not_written(engine: Callable[..., None], tmp_path:
         (["--overlap", "serial"], "No such option"),
     ],
 )
-def test_wrong_usage_ends_with_two(engine: Callable[..., None], options: list[str], message: str) -> None:
+def test_wrong_usage_ends_with_two(engine: Callable[..., None], flags: list[str], message: str) -> None:
     engine()
-    done = run(*options)
+    done = run(*flags)
     assert done.exit_code == 2
     assert message in done.stderr.replace("\n", " ")
 
@@ -233,3 +235,18 @@ def test_a_second_run_uses_the_stored_program_and_says_the_same(tmp_path: Path) 
     assert len(list(tmp_path.rglob("*.programs"))) == 1
     assert list(tmp_path.rglob("*-cache"))  # jax's own, of the smaller programs
     assert (first.stderr, second.stderr) == ("", "")
+
+
+def test_help_of_simulate_imports_nothing_heavy() -> None:
+    script = (
+        "import sys; from tiling_search.cli import main\n"
+        "main(['simulate', '--help'], standalone_mode=False)\n"
+        "sys.exit(','.join({'jax', 'numpy', 'rich'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--trace" in done.stdout
+
+
+def test_the_choices_of_ids_are_those_of_the_writer() -> None:
+    assert get_args(Ids) == options.TRACE_IDS
