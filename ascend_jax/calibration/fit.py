@@ -149,7 +149,7 @@ def _jacobians(problem: Problem) -> np.ndarray:
 
 
 def _solve(loss: Loss, points: Sequence[np.ndarray]) -> tuple[Minimum, str, Loss]:
-    """The lowest minimum from ``points``, and the loss at its scale; each follows from the other, so they are found in turns."""
+    """The lowest minimum from ``points``, and the loss at its scale; each follows from the other: found in turns."""
     best, method = _lowest(loss, points)
     for _ in range(SCALE_ROUNDS):
         before, loss = loss, replace(loss, scale=_scale(loss.residuals(best.theta), loss.weights, int(loss.free.sum())))
