@@ -200,7 +200,7 @@ def validate(*, rows: str, target: str | None, plot: str | None) -> None:
 
     folder = use_compile_cache()
     from ascend_jax.calibration.rows import Refused, read_entries
-    from tiling_search.predictor import Model
+    from tiling_search.predictor import EveryRow
     from tiling_search.progress import SearchProgress
     from tiling_search.validate import validate
 
@@ -210,7 +210,7 @@ def validate(*, rows: str, target: str | None, plot: str | None) -> None:
         if len(reasons) == len(entries):
             raise ValueError(f"{rows} holds no row that can be read; {reasons[0]}")
     with SearchProgress(doing="preparing") as progress:
-        data = validate(entries, predictor=Model(folder), progress=progress)
+        data = validate(entries, predictor=EveryRow(folder), progress=progress)
     if plot is not None:
         from tiling_search.parity_plot import parity_plot
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ascend_jax.calibration.rows import Refused, Row
 from ascend_jax.tiling.tiling import Tiling
@@ -13,23 +13,25 @@ from tiling_search.result import tiling_dict
 
 if TYPE_CHECKING:
     from ascend_jax.calibration.assume import Case
+    from ascend_jax.calibration.elementary import Elementary
     from ascend_jax.calibration.predict import Prediction
 
 Progress = Callable[[int, int], None]
+AnyCase: TypeAlias = "Case | Elementary"
 
 
 class Predictor(Protocol):
     """The model as validation asks it."""
 
-    def assume(self, row: Row) -> "Case":
+    def assume(self, row: Row) -> AnyCase:
         """The chip, workload, kernel and tiling that stand for a row; a ValueError says why there is none."""
         ...
 
-    def tiling(self, case: "Case") -> Tiling:
-        """The tiling of a case that states none; a ValueError says why there is none."""
+    def tiling(self, case: AnyCase) -> Tiling | None:
+        """The tiling of a case that states none; None where it is no attention; a ValueError says why there is none."""
         ...
 
-    def predict(self, cases: "Sequence[Case]") -> "Sequence[Prediction]":
+    def predict(self, cases: Sequence[AnyCase]) -> "Sequence[Prediction]":
         """Seconds and bound of each case."""
         ...
 
@@ -43,7 +45,7 @@ def validate(entries: Sequence[Row | Refused], *, predictor: Predictor, progress
 
     Args:
       entries: rows in the order of the result; refused ones are listed as skipped.
-      predictor: what predicts; :class:`tiling_search.predictor.Model` is the package's own.
+      predictor: what predicts; :class:`tiling_search.predictor.EveryRow` is the package's own.
       progress: called with the rows prepared and their number.
 
     Returns:
@@ -51,7 +53,7 @@ def validate(entries: Sequence[Row | Refused], *, predictor: Predictor, progress
       ``counted`` is false for rows of grade C, which count only under their grade. ``groups``: totals by chip, kernel, both
       and grade, and of the core_validation rows by chip, kernel and both. ``overall``: totals of all counted rows.
     """
-    cases: dict[int, Case] = {}
+    cases: dict[int, AnyCase] = {}
     reasons: dict[int, str] = {}
     for at, entry in enumerate(entries):
         try:
@@ -68,17 +70,19 @@ def validate(entries: Sequence[Row | Refused], *, predictor: Predictor, progress
     return {"rows": rows, "groups": all_groups(rows), "overall": overall(rows)}
 
 
-def _case(entry: Row | Refused, predictor: Predictor) -> "Case":
-    """The case of a row, with a tiling."""
+def _case(entry: Row | Refused, predictor: Predictor) -> AnyCase:
+    """The case of a row, with a tiling if it is attention."""
     if isinstance(entry, Refused):
         raise _Skip(entry.reason)
     if entry.measured_s is None:
         raise _Skip(f"a {entry.metric or 'value'} in {entry.unit or 'no unit'}, and the row does not say of how much: no time")
     case = predictor.assume(entry)
-    return case if case.tiling is not None else replace(case, tiling=predictor.tiling(case))
+    if case.tiling is not None or (chosen := predictor.tiling(case)) is None:
+        return case
+    return replace(case, tiling=chosen)
 
 
-def _predict(cases: "list[Case]", predictor: Predictor) -> "list[Prediction | str]":
+def _predict(cases: list[AnyCase], predictor: Predictor) -> "list[Prediction | str]":
     """A prediction for each case, or the reason why there is none: where a batch fails, its halves are tried."""
     if not cases:
         return []
@@ -99,7 +103,7 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, ValueError) and str(error) else f"{type(error).__name__}: {error}"
 
 
-def _predicted(case: "Case", answer: "Prediction") -> Json:
+def _predicted(case: AnyCase, answer: "Prediction") -> Json:
     measured, predicted = case.row.measured_s or math.nan, float(answer.seconds)
     return _about(case.row) | {
         "predicted_s": predicted,

@@ -44,7 +44,7 @@ def _rows(page: Page, rows: list[Json]) -> None:
 
 
 def _row(page: Page, row: Json) -> list[str | Text]:
-    tiling, times = row["tiling"] or {}, "×" if page.blocks else "x"
+    tiling, times = row["tiling"], "×" if page.blocks else "x"
     grade = f"{row['quality'] or '?'}{'' if row['counted'] else ' (not counted)'}"
     return [
         row["id"],
@@ -52,7 +52,7 @@ def _row(page: Page, row: Json) -> list[str | Text]:
         row["op"] or "?",
         grade,
         row["kernel"],
-        times.join(str(tiling.get(name, "?")) for name in ("block_q", "block_kv")),
+        times.join(str(tiling.get(name, "?")) for name in ("block_q", "block_kv")) if tiling else "",
         seconds_text(row["measured_s"]),
         seconds_text(row["predicted_s"]),
         signed(row["error"]),

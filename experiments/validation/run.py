@@ -14,7 +14,7 @@ from ascend_jax.calibration.rows import Refused, Row, read_entries
 from tiling_search.error_stats import totals
 from tiling_search.jsonfile import Json, dumps, write_atomically
 from tiling_search.parity_plot import parity_plot
-from tiling_search.predictor import Model
+from tiling_search.predictor import EveryRow
 from tiling_search.render import number_text, seconds_text, share_text
 from tiling_search.validate import Predictor, validate
 from tiling_search.validation_views import TITLES
@@ -112,7 +112,9 @@ def _shape(entry: Row | Refused) -> str:
 
 
 def _assumed(row: Json) -> str:
-    """The kernel, its blocks, and the depths that differ from 1."""
+    """The kernel, its blocks, and the depths that differ from 1; of an operator without a tiling its name."""
+    if row["tiling"] is None:
+        return row["kernel"]
     tiling = dict(row["tiling"])
     blocks = f"{tiling.pop('block_q')}×{tiling.pop('block_kv')}"
     rest = " ".join(f"{name}={value}" for name, value in tiling.items() if value != 1)
@@ -142,7 +144,7 @@ def write(folder: Path, entries: Sequence[Row | Refused], predictor: Predictor, 
 @click.option("--out", type=click.Path(exists=True, file_okay=False, path_type=Path), default=HERE, help="Folder to write to.")
 def main(rows: Path, out: Path) -> None:
     """Write result.json, table.md and parity.png, and print the totals."""
-    data = write(out, read_entries(rows), Model(), fitted_rows())
+    data = write(out, read_entries(rows), EveryRow(), fitted_rows())
     click.echo(dumps(data["overall"]), nl=False)
 
 

@@ -44,7 +44,7 @@ def loads(text: str) -> Any:
 @pytest.fixture
 def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A file of five rows, and the toy predictor in the model's place."""
-    monkeypatch.setitem(sys.modules, "tiling_search.predictor", SimpleNamespace(Model=lambda programs: ToyPredictor()))
+    monkeypatch.setitem(sys.modules, "tiling_search.predictor", SimpleNamespace(EveryRow=lambda programs: ToyPredictor()))
     file = tmp_path / "rows.json"
     file.write_text(json.dumps([{"unit": "us", "metric": "latency", "category": "attention"} | one for one in ROWS]))
     return str(file)
