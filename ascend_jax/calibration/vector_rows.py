@@ -148,7 +148,7 @@ def _kernels(row: Row, name: str, spec: NpuSpec) -> tuple[list[Kernel], Manner]:
     cann-bench takes 4.5 µs, less than two launches. Before it, softmax and what the graph compiler fuses are general
     operators, tile after tile; the kernels of a chain are lean.
     """
-    chain = re.findall(r"(\w+)×(\d+)", (row.note or "").split("baseline_kernels:")[-1])
+    chain = re.findall(r"(\w+)×(\d+)", (row.note or "").partition("baseline_kernels:")[2])
     steps = [STEPS[kernel] for kernel, times in chain if kernel in STEPS for _ in range(int(times))]
     direct = spec.architecture == "direct"
     general = any(kernel not in STEPS for kernel, _ in chain)
