@@ -60,7 +60,13 @@ def propose(spec: NpuSpec, work: Attention, *, rule: Rule = "default", kernel: s
     if rule not in get_args(Rule):
         raise ValueError(f"rule={rule!r} must be one of {', '.join(get_args(Rule))}")
     kernel = kernel_for(spec, kernel)
-    tried = tuple(degrade(_start(spec, work, rule, kernel), lambda one: check(spec, work, one, kernel)[0] is Verdict.FITS))
+    return fitting(spec, work, _start(spec, work, rule, kernel), kernel)
+
+
+def fitting(spec: NpuSpec, work: Attention, tiling: Tiling, kernel: str | Kernel = "auto") -> Proposal:
+    """``tiling``, its blocks shrunk by 16 until it fits."""
+    kernel = kernel_for(spec, kernel)
+    tried = tuple(degrade(tiling, lambda one: check(spec, work, one, kernel)[0] is Verdict.FITS))
     verdict, text = check(spec, work, tried[-1], kernel)
     return Proposal(tried[-1], verdict, text, tried)
 

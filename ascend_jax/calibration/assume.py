@@ -9,8 +9,11 @@ from ascend_jax.calibration.rows import Row
 from ascend_jax.hardware import NpuSpec, load_chip
 from ascend_jax.kernels import kernel_for
 from ascend_jax.kernels.kernel import Kernel
+from ascend_jax.kernels.schedules import SCHEDULES
+from ascend_jax.proposal import check, fitting
 from ascend_jax.tiling.cann import cann_kernel, cann_tiling
 from ascend_jax.tiling.tiling import Tiling
+from ascend_jax.verdict import Verdict
 from ascend_jax.workload.attention import ALIASES, ELEMENT_BYTES, Attention
 from ascend_jax.workload.mask import Mask
 
@@ -50,6 +53,10 @@ FALITE = {
     "v5": (2, 2, 2, 2, 2, 0),
     "v8": (4, 2, 4, 2, 2, 3),
 }
+TRAINING = re.compile(r"FlashAttentionScore|fusion_attention|aclnn", re.IGNORECASE)
+VENDOR = re.compile(
+    rf"{TRAINING.pattern}|FIA|FusedInfer|PromptFlash|IncreFlash|torch_?npu|cann|MLA|baseline|flash_attn|npu_", re.IGNORECASE
+)
 FALITE_28_CORES = 32_768
 """Rows up to this length ran on 28 cube cores, longer ones on 32."""
 
@@ -67,29 +74,22 @@ def assume(row: Row) -> Case:
     if row.note and "sparsity>0" in row.note and not row.core_validation:
         raise Unmodelled("run with an explicit attention mask of unknown pattern, whose tiles are all read")
     work = _work(row)
-    for family, found in (("falite", _falite), ("PTO", _pto), ("TileLang", _tilelang)):
-        if family in row.op:
-            return found(row, work)
-    return _vendor(row, work)
+    if "falite" in row.op:
+        return _falite(row, work)
+    if re.search(r"\bPTO\b", row.op):
+        return _pto(row, work)
+    return _vendor(row, work) if VENDOR.search(row.op) else _other(row, work)
 
 
 def _vendor(row: Row, work: Attention) -> Case:
     spec = _chip(row.catalog_chip)
-    operator = (
-        "FlashAttentionScore"
-        if re.search(r"FlashAttentionScore|fusion_attention|aclnn", row.op)
-        else "FusedInferAttentionScore"
-    )
-    name = cann_kernel(spec.architecture, work, operator)
+    operator = "FlashAttentionScore" if TRAINING.search(row.op) else "FusedInferAttentionScore"
+    kernel = kernel_for(spec, cann_kernel(spec.architecture, work, operator))
     family = "MLA" if work.latent else "decode" if _rows(work) <= 128 and int(work.q_len) <= 16 else "prefill"
-    return Case(
-        row=row,
-        spec=spec,
-        work=work,
-        kernel=kernel_for(spec, name),
-        tiling=cann_tiling(spec, work, operator),
-        group=f"CANN {family}",
-    )
+    found = fitting(spec, work, cann_tiling(spec, work, operator), kernel)
+    if found.verdict is not Verdict.FITS:
+        raise Unmodelled(f"the vendor's tiling does not fit in this model: {found.message}")
+    return Case(row=row, spec=spec, work=work, kernel=kernel, tiling=found.tiling, group=f"CANN {family}")
 
 
 def _falite(row: Row, work: Attention) -> Case:
@@ -99,45 +99,42 @@ def _falite(row: Row, work: Attention) -> Case:
     cores = "957x" if int(work.kv_len) <= FALITE_28_CORES else "958x"
     spec = _chip(f"{row.catalog_chip}_{cores}" if row.catalog_chip in ("950PR", "950DT") else row.catalog_chip)
     kv, score, prob, out, l0, preload = FALITE[version[0]]
-    kernel = kernel_for(spec, f"falite_{version[0]}")
+    kernel = SCHEDULES[f"falite_{version[0]}"]
+    kernel_for(spec, kernel.name)  # refuses a chip without its paths
     if re.search(r"before (the )?(vf|vector function) fusion", row.note or "", re.IGNORECASE):
         kernel = replace(kernel, fused=False)
-    tiling = Tiling(
-        block_q=128,
-        block_kv=128,
-        vector_rows=64,
-        kv_depth=kv,
-        score_depth=score,
-        prob_depth=prob,
-        out_depth=out,
-        ub_depth=min(score, 2),
-        l0_depth=l0,
-        preload=preload,
-    )
+    slots = {"kv_depth": kv, "score_depth": score, "prob_depth": prob, "out_depth": out, "ub_depth": min(score, 2)}
+    tiling = Tiling(block_q=128, block_kv=128, vector_rows=64, l0_depth=l0, preload=preload, **slots)
     return Case(row=row, spec=spec, work=work, kernel=kernel, tiling=tiling, group="falite")
 
 
 def _pto(row: Row, work: Attention) -> Case:
-    """PTO's kernels: 128 rows a core against 256 keys, four tiles ahead (fa_cost_model: tile 128 × 256, qk_preload 4)."""
-    tiling = Tiling(
-        block_q=128, block_kv=256, vector_rows=32, kv_depth=2, score_depth=4, prob_depth=4, out_depth=4, ub_depth=2, preload=3
-    )
-    spec = _chip(row.catalog_chip)
+    """PTO's kernels: 128 rows a core against 256 keys, up to four tiles under way (fa_cost_model: 128 × 256, qk_preload 4)."""
     group = "PTO JIT" if "JIT" in row.op else "PTO manual"
-    return Case(row=row, spec=spec, work=work, kernel=kernel_for(spec, "auto"), tiling=tiling, group=group)
+    return _stated(row, work, (128, 256), 4, group)
 
 
-def _tilelang(row: Row, work: Attention) -> Case:
-    blocks = re.search(r"(\d+)\s*x\s*(\d+)", row.tiling or "")
+def _other(row: Row, work: Attention) -> Case:
+    """Any other kernel: with the blocks that it states, or the tuner's best."""
+    group = next((name for name in ("TileLang", "Triton", "Catlass") if name.lower() in row.op.lower()), "other")
+    blocks = re.search(r"(\d+)\s*[x×]\s*(\d+)", row.tiling or "")
+    if blocks:
+        return _stated(row, work, (int(blocks[1]), int(blocks[2])), 3, group)
     spec = _chip(row.catalog_chip)
-    tiling = (
-        Tiling(
-            block_q=int(blocks[1]), block_kv=int(blocks[2]), vector_rows=32, score_depth=3, prob_depth=3, out_depth=3, preload=2
-        )
-        if blocks
-        else None
-    )
-    return Case(row=row, spec=spec, work=work, kernel=kernel_for(spec, "auto"), tiling=tiling, group="TileLang")
+    return Case(row=row, spec=spec, work=work, kernel=kernel_for(spec, "auto"), tiling=None, group=group)
+
+
+def _stated(row: Row, work: Attention, blocks: tuple[int, int], slots: int, group: str) -> Case:
+    """Stated blocks with ``slots`` slots for S, P and ΔO, and P·V one tile less behind; fewer where they do not fit."""
+    spec = _chip(row.catalog_chip)
+    kernel, found = kernel_for(spec, "auto"), None
+    for depth in range(slots, 0, -1):
+        deep = {"score_depth": depth, "prob_depth": depth, "out_depth": depth, "preload": depth - 1}
+        tiling = Tiling(block_q=blocks[0], block_kv=blocks[1], vector_rows=32, ub_depth=min(depth, 2), **deep)
+        found = check(spec, work, tiling, kernel)
+        if found[0] is Verdict.FITS:
+            return Case(row=row, spec=spec, work=work, kernel=kernel, tiling=tiling, group=group)
+    raise Unmodelled(f"blocks of {blocks[0]} × {blocks[1]} do not run on {spec.name} in this model: {found and found[1]}")
 
 
 @cache

@@ -51,9 +51,8 @@ def prepare(spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel, overl
     work, lengths = given
     buffers = kernel.buffers(spec, work, tiling, rounding)
     slots = {name: slot_bytes(buffer, rounding) for name, buffer in buffers.items()}
-    shapes = over(lengths)(
-        lambda sequence: geometry(spec, work, tiling, sequence, rounding, kernel.kv_rows if kernel.trim else 0)
-    )(lengths)
+    piece = kernel.kv_rows if kernel.trim else 0
+    shapes = over(lengths)(lambda sequence: geometry(spec, work, tiling, sequence, rounding, piece))(lengths)
     active = jnp.clip(jnp.sum(shapes.tasks), 1.0, spec.cube_cores)
     workspace = sum((slots[name] for name, buffer in buffers.items() if buffer.memory == "GM"), jnp.zeros_like(active))
     contention = Contention(active, workspace * LIVE_SLOTS * active)

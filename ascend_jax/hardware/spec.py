@@ -131,27 +131,19 @@ def _unflatten(architecture: Architecture, leaves: Iterable[Any]) -> NpuSpec:
 register_pytree_with_keys(NpuSpec, _flatten, _unflatten)
 
 
+ZERO_OK = {
+    *("head", "tail", "round_trip", "gm_latency_s", "dma_startup_s", "dma_burst_gap_bytes", "nd2nz_burst_gap_bytes"),
+    *("cube_issue_cycles", "handoff_s", "launch_s", "operator_head_s", "mask_setup_s", "task_s"),
+}
+"""Numbers of which there may be none."""
+
+
 def _check_numbers(spec: "NpuSpec | VectorCosts") -> None:
     """Plain numbers must be finite and not negative; sizes, counts, clocks and rates must be above zero."""
-    zero_ok = {
-        "head",
-        "tail",
-        "round_trip",
-        "gm_latency_s",
-        "dma_startup_s",
-        "dma_burst_gap_bytes",
-        "nd2nz_burst_gap_bytes",
-        "cube_issue_cycles",
-        "handoff_s",
-        "operator_head_s",
-        "mask_setup_s",
-        "launch_s",
-        "task_s",
-    }
     for item in fields(spec):
         value = getattr(spec, item.name)
         if item.name in ("architecture", "name") or not all_numbers(value):
             continue
-        least = "≥ 0" if item.name in zero_ok else "> 0"
-        if not (0 < value < float("inf") or (value == 0 and item.name in zero_ok)):
+        least = "≥ 0" if item.name in ZERO_OK else "> 0"
+        if not (0 < value < float("inf") or (value == 0 and item.name in ZERO_OK)):
             raise ValueError(f"{item.name}={value} must be a finite number {least}; leave out a path that the chip lacks")

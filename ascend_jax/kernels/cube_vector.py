@@ -32,6 +32,8 @@ class CubeVector:
       scores, outs: where S and ΔO go from L0C: through a workspace in ``GM``, or by FixPipe straight into ``UB`` (950).
       probs: where P goes from UB: through a workspace in ``GM``, or straight into ``L1`` (950).
       accumulate: where O adds up between the tiles of a task: ``UB``, or ``GM`` where it is too large for UB.
+      out_elements: elements of ΔO (and of O, where it adds up in GM) that a vector core works on at a time; 0: as many rows
+        as of S.
       issue: ``rolling``: P·V runs ``preload`` tiles behind Q·Kᵀ. ``grouped``: each pipe works through a stage of ``group``
         tiles, then through the next stage. ``serial``: a tile begins when the one before is done, flag included.
       v_load: V is loaded in P·V's turn (``late``), with K (``with_k``), or only when P has arrived (``after_p``).
@@ -50,6 +52,7 @@ class CubeVector:
     outs: Literal["GM", "UB"] = "GM"
     probs: Literal["GM", "L1"] = "GM"
     accumulate: Literal["GM", "UB"] = "UB"
+    out_elements: int = 0
     issue: Literal["rolling", "grouped", "serial"] = "rolling"
     group: int = 1
     v_load: Literal["late", "with_k", "after_p"] = "late"
@@ -93,7 +96,8 @@ class CubeVector:
         half = rounding.ceil_div(bq, spec.vector_cores_per_cube)
         step = jnp.minimum(tiling.vector_rows, half)
         score_rows = step if self.scores == "GM" else half
-        out_rows = step if self.outs == "GM" else half
+        out_rows = self._out_rows(work, tiling, half) if self.outs == "GM" else half
+        out_slots = 1.0 if self.accumulate == "GM" else tiling.ub_depth
         ub = tiling.ub_depth
         found = {
             **operand_buffers(work, tiling, rounding, self.q_slots),
@@ -101,15 +105,20 @@ class CubeVector:
             "O": Buffer(memory="UB", rows=half, columns=value, element_bytes=4, slots=self.o_slots),
             "S in UB": Buffer(memory="UB", rows=score_rows, columns=bk, element_bytes=4, slots=ub),
             "P in UB": Buffer(memory="UB", rows=score_rows, columns=bk, element_bytes=e, slots=ub),
-            "dO in UB": Buffer(memory="UB", rows=out_rows, columns=value, element_bytes=4, slots=ub),
+            "dO in UB": Buffer(memory="UB", rows=out_rows, columns=value, element_bytes=4, slots=out_slots),
             "mask": Buffer(memory="UB", rows=score_rows * masked(work), columns=bk, element_bytes=1, slots=ub),
             **state_buffers(half, tiling),
             **l0_buffers(spec, work, tiling, rounding),
         }
-        return found | self._hand_over(found, work, tiling, value, step)
+        return found | self._hand_over(found, work, tiling, value, out_rows)
+
+    def _out_rows(self, work: Attention, tiling: Tiling, half: Array) -> Array:
+        """Rows of ΔO at a time: no fewer than one, no more than a vector core has."""
+        rows = self.out_elements / work.value_dim if self.out_elements else tiling.vector_rows
+        return jnp.clip(jnp.floor(rows) if self.out_elements else rows, 1.0, half)
 
     def _hand_over(
-        self, found: dict[str, Buffer], work: Attention, tiling: Tiling, value: Array, step: Array
+        self, found: dict[str, Buffer], work: Attention, tiling: Tiling, value: Array, out_rows: Array
     ) -> dict[str, Buffer]:
         """Buffers that the paths of S, P and ΔO decide: workspaces in GM, or slots of the buffers on chip."""
         e, bq, bk = work.element_bytes, tiling.block_q, tiling.block_kv
@@ -131,7 +140,7 @@ class CubeVector:
             changed |= {name: replace(found[name], rows=piece, slots=self.kv_slots) for name in ("K", "V")}
             changed["P"] = replace(found["P"], columns=piece, slots=self.kv_slots)
         if self.accumulate == "GM":
-            changed["O"] = Buffer(memory="UB", rows=step, columns=value, element_bytes=4, slots=tiling.ub_depth)
+            changed["O"] = Buffer(memory="UB", rows=out_rows, columns=value, element_bytes=4)
             changed["O in GM"] = Buffer(memory="GM", rows=bq, columns=value, element_bytes=4, slots=self.o_slots)
         return changed
 
@@ -139,7 +148,7 @@ class CubeVector:
         e, rows, keys, steps = work.element_bytes, shape.rows, shape.keys, shape.vector_steps
         dim, value = work.head_dim, work.value_dim
         score_steps = steps if self.scores == "GM" else jnp.ones_like(steps)
-        out_steps = steps if self.outs == "GM" else jnp.ones_like(steps)
+        out_steps = self._out_steps(work, shape) if self.outs == "GM" else jnp.ones_like(steps)
         sums = (_exchange("gm_to_ub", shape, value * 4, out_steps),) if self.accumulate == "GM" else ()
         starts = (1.0, 1.0) if self.fused else (parts.SOFTMAX_STARTS, parts.RESCALE_STARTS)
         s_loads = (_exchange("gm_to_ub", shape, keys * 4, score_steps),) if self.scores == "GM" else ()
@@ -164,6 +173,12 @@ class CubeVector:
             "store_o": (parts.store_o(work, shape),),
         }
         return {stage.name: found[stage.name] for stage in self.graph.stages}
+
+    def _out_steps(self, work: Attention, shape: Geometry) -> Array:
+        if not self.out_elements:
+            return shape.vector_steps
+        rows = jnp.clip(jnp.floor(self.out_elements / work.value_dim), 1.0, shape.vector_rows)
+        return jnp.ceil(shape.vector_rows / rows)
 
     def chunks(self, shape: Geometry, qk: L0Steps, pv: L0Steps) -> dict[str, Array]:
         in_l0c = {"S in L0C": qk.output_steps, "O in L0C": pv.output_steps}

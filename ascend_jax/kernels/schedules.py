@@ -6,7 +6,9 @@ from typing import Any
 from ascend_jax.kernels.cube_vector import DIRECT, SEPARATED, CubeVector
 
 CUBE_BASE = 128
-CANN: dict[str, Any] = {"kv_rows": CUBE_BASE, "operator": True}
+CANN: dict[str, Any] = {"kv_rows": CUBE_BASE, "out_elements": 8192, "operator": True}
+WIDE: dict[str, Any] = CANN | {"q_slots": 1.0, "kv_slots": 1.0}
+"""Heads of more than 256 columns leave room in L1 for one Q and one piece of K and V."""
 
 _V0 = CubeVector("falite_v0", issue="serial", v_load="after_p", fixpipe_waits=True, q_slots=1.0)
 _V1 = replace(_V0, name="falite_v1", scores="UB", outs="UB")
@@ -28,9 +30,10 @@ SCHEDULES: dict[str, CubeVector] = {
         _V8,
         replace(SEPARATED, name="flash_attention_score", accumulate="GM", trim=True, **CANN),
         replace(SEPARATED, name="cann_separated", accumulate="GM", **CANN),
-        replace(SEPARATED, name="cann_separated_mla", accumulate="GM", kv_slots=1.0, reload_v=True, **CANN),
+        replace(SEPARATED, name="cann_separated_wide", accumulate="GM", **WIDE),
+        replace(SEPARATED, name="cann_separated_mla", accumulate="GM", reload_v=True, **WIDE),
         replace(DIRECT, name="cann_direct", operator=True),
-        replace(DIRECT, name="cann_direct_wide", outs="GM", operator=True),
+        replace(DIRECT, name="cann_direct_wide", outs="GM", out_elements=4096, q_slots=1.0, operator=True),
     )
 }
 """By name. ``falite_*``: cann-samples, flash_attn_lite_story (paths, slots and order of issue of each version). ``cann_*``: the

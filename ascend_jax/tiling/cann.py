@@ -19,6 +19,10 @@ PLAIN_COLUMNS = 128
 """Head columns up to which the 950's ΔO stays on chip."""
 
 
+WIDE_COLUMNS = 256
+"""Head columns above which L1 has room for one slot only."""
+
+
 def cann_kernel(architecture: str, work: Attention, operator: str = "FusedInferAttentionScore") -> str:
     """The name of the vendor's dataflow for ``work``; first-generation cores have one only."""
     if architecture == "coupled":
@@ -27,6 +31,8 @@ def cann_kernel(architecture: str, work: Attention, operator: str = "FusedInferA
         return "cann_separated_mla"
     if architecture == "direct":
         return "cann_direct_wide" if int(work.value_dim) > PLAIN_COLUMNS else "cann_direct"
+    if int(work.head_dim) > WIDE_COLUMNS:
+        return "cann_separated_wide"
     return "flash_attention_score" if operator == "FlashAttentionScore" else "cann_separated"
 
 
@@ -41,7 +47,7 @@ def cann_tiling(spec: NpuSpec, work: Attention, operator: str = "FusedInferAtten
             block_kv=min(128, whole_steps(kv_len)),
             ub_depth=1,
             score_depth=2,
-            prob_depth=3,
+            prob_depth=3 if int(work.head_dim) <= WIDE_COLUMNS else 2,
             out_depth=2,
             preload=2,
         )

@@ -10,7 +10,7 @@ from cost_cases import SENSIBLE, attention, pipelined
 from ascend_jax import NpuSpec, Report, load_chip
 from ascend_jax._pytree import as_arrays
 from ascend_jax.cost.traffic import Hits, Traffic, transfer_traffic
-from ascend_jax.kernels.kernel import Stream, Transfer
+from ascend_jax.kernels.kernel import Path, Stream, Transfer
 
 CHIP = load_chip("950PR")
 
@@ -96,7 +96,8 @@ def test_a_workspace_that_l2_cannot_hold_spills_into_gm() -> None:
 def test_each_stream_has_its_share_of_gm_and_l2(stream: Stream, gm: float, l2: float) -> None:
     hit: dict[str, Any] = {"kv": 0.75, "workspace": 0.1, "out": 0.4}
     spec = replace(CHIP, dma_burst_gap_bytes=10.0, nd2nz_burst_gap_bytes=50.0)
-    for path, gap in (("gm_to_ub", 10), ("gm_to_l1", 50)):
+    gap_bytes: dict[Path, int] = {"gm_to_ub": 10, "gm_to_l1": 50}
+    for path, gap in gap_bytes.items():
         transfer = Transfer(path=path, stream=stream, bursts=3, burst_bytes=100, units=2)
         given: Any = as_arrays((spec, transfer, Hits(**hit), 20))
         found = transfer_traffic(*given)

@@ -1,14 +1,19 @@
 """Kernels that exist, as data: the order of issue, paths and slots that their sources describe; the vendor's rule."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ascend_jax import Attention, Mask, Verdict, kernel_for, load_chip
+from ascend_jax import EXACT, Attention, Mask, Verdict, evaluate, kernel_for, load_chip
+from ascend_jax._pytree import as_arrays
 from ascend_jax.kernels.cube_vector import CubeVector
+from ascend_jax.kernels.geometry import geometry
 from ascend_jax.kernels.schedules import SCHEDULES
 from ascend_jax.proposal import check, propose
 from ascend_jax.tiling.cann import cann_kernel, cann_tiling
 from ascend_jax.tiling.tiling import Tiling
+from ascend_jax.workload.problem import problem
 
 PLAIN = Attention(batch=1, q_heads=32, kv_heads=32, q_len=4096, kv_len=4096, head_dim=128)
 DECODE = Attention(batch=60, q_heads=32, kv_heads=8, q_len=1, kv_len=2048, head_dim=128)
@@ -51,7 +56,7 @@ def test_a_path_of_the_950_is_asked_for_and_a_910b_refused() -> None:
     on_chip = CubeVector("mixed", scores="UB", outs="GM")
     assert set(on_chip.needs) == {"l0c_to_gm_bytes_per_s", "l0c_to_ub_bytes_per_s"}
     assert on_chip.runs_on == ("direct",)
-    with pytest.raises(ValueError, match="falite_v1.*direct.*separated"):
+    with pytest.raises(ValueError, match=r"falite_v1.*direct.*separated"):
         kernel_for(load_chip("910B2"), "falite_v1")
 
 
@@ -92,8 +97,6 @@ def test_the_rule_cann_is_proposed_with_its_own_kernel(chip: str, work: Attentio
 
 
 def test_v_that_is_part_of_k_takes_no_room_and_no_second_read() -> None:
-    from ascend_jax import evaluate
-
     spec, tiling = load_chip("950PR"), Tiling(block_q=128, block_kv=128, vector_rows=16)
     apart = Attention(batch=4, q_heads=128, kv_heads=1, q_len=256, kv_len=512, head_dim=576, value_dim=512)
     both, one = (evaluate(spec, work, tiling, kernel="cann_direct_wide") for work in (apart, LATENT))
@@ -113,14 +116,6 @@ def test_a_latent_v_wider_than_k_is_refused() -> None:
 
 def test_keys_that_a_mask_hides_are_left_out_in_pieces_where_a_kernel_trims() -> None:
     """Causal 1024 × 1024 in blocks of 128 × 1024: 8 rows of 1 to 8 pieces of 128 keys, 4.5 on average."""
-    import jax
-    import jax.numpy as jnp
-
-    from ascend_jax._pytree import as_arrays
-    from ascend_jax.kernels.geometry import geometry
-    from ascend_jax.rounding import EXACT
-    from ascend_jax.workload.problem import problem
-
     work = Attention(batch=1, q_heads=1, kv_heads=1, q_len=1024, kv_len=1024, head_dim=128, mask=Mask(kind="causal"))
     given, lengths = problem(work)
     spec, tiling = as_arrays(load_chip("910B2")), as_arrays(Tiling(block_q=128, block_kv=1024))
