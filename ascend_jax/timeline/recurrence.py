@@ -21,11 +21,12 @@ NEVER = -1e12
 BLOCK = 16
 """Steps between two moves of the base."""
 LANES = 128
-"""Timelines that one pass of the loop carries; their state then lies in the first-level cache."""
+"""Timelines that a pass best carries: their state lies in the first-level cache, and a loop over them pays."""
 AS_ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
 """XLA then compiles the whole loop to one function, as it does by itself for very small loops: 3 to 50 times as fast as an
 operation at a time. It is a hint: elsewhere it changes nothing."""
-FAST = {"xla_cpu_prefer_vector_width": 512, "xla_cpu_enable_fast_min_max": True}
+FAST = {"xla_cpu_prefer_vector_width": 512, "xla_cpu_enable_fast_min_max": True, "xla_disable_hlo_passes": "fusion"}
+"""Fused, each start would be computed anew for all that wait for it: four times the work."""
 
 ROW_SHARE = Moment("", "share")
 """What a task adds to the share of its first tile."""
@@ -301,7 +302,11 @@ def finish(state: State) -> Array:
 @cache
 def advance_jit(program: Program, watch: bool = False, often: bool = False) -> Callable[[Weights, State, Steps], Passed]:
     """:func:`advance`, compiled; ``often``: to fast code for many lanes, at three times the compilation."""
-    one = jax.jit(partial(advance, program, watch=watch))
+
+    @jax.jit
+    def one(weights: Weights, state: State, steps: Steps) -> Passed:
+        with set_xla_metadata(**dict.fromkeys(AS_ONE_KERNEL)):  # the hint is for the call, not for what is in it
+            return advance(program, weights, state, steps, watch)
 
     def hinted(weights: Weights, state: State, steps: Steps) -> Passed:
         with set_xla_metadata(**AS_ONE_KERNEL):
