@@ -62,9 +62,12 @@ def matmul_time(spec: NpuSpec, matmul: Matmul, element_bytes: int, l0_depth: Arr
 def vector_seconds(spec: NpuSpec, ops: VectorOps) -> Array:
     """``Σ slope · repeats + starts · (head + tail)`` cycles (PTO-ISA cost model); a repeat is 256 bytes of float32.
 
-    Outside of a fused vector function each instruction takes its operands through UB, which adds ``round_trip``.
+    Outside of a fused vector function each instruction takes its operands through UB: at least ``round_trip`` cycles a repeat.
     """
     per_repeat = spec.vector_repeat_bytes / FLOAT32_BYTES
-    trip = 0.0 if ops.fused else spec.vector.round_trip
-    cycles = sum((getattr(spec.vector, name) + trip) * elements for name, elements in ops.elements.items()) / per_repeat
+    costs = spec.vector
+    slopes = {name: getattr(costs, name) for name in ops.elements}
+    if not ops.fused:
+        slopes = {name: jnp.maximum(slope, costs.round_trip) for name, slope in slopes.items()}
+    cycles = sum(slopes[name] * elements for name, elements in ops.elements.items()) / per_repeat
     return (cycles + ops.instructions * (spec.vector.head + spec.vector.tail)) / spec.vector_clock_hz

@@ -47,7 +47,7 @@ HAND = replace(
         divide=23,
         head=10,
         tail=20,
-        round_trip=29,
+        round_trip=12,
     ),
 )
 """Round rates, and a different prime for each Vector instruction."""
@@ -179,7 +179,7 @@ def test_vector_cycles_by_hand() -> None:
 
 def test_outside_of_a_fused_function_each_repeat_goes_through_ub() -> None:
     ops = VectorOps(elements={"exp": 640, "add": 192}, instructions=2)
-    cycles = (5 + 29) * 10 + (19 + 29) * 3 + 2 * (10 + 20)
+    cycles = 12 * 10 + 19 * 3 + 2 * (10 + 20)  # at least 12 a repeat, where exp by itself takes 5
     np.testing.assert_allclose(vector_seconds(*as_arrays((HAND, ops))) * 1e9, cycles, rtol=1e-12)
 
 
