@@ -5,7 +5,6 @@ number of steps that it is behind, so that nothing waits for a later step, or fo
 retiming: Leiserson and Saxe, *Retiming synchronous circuitry*, 1991). There is one, unless the kernel would wait for itself.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
@@ -144,14 +143,14 @@ class _Builder:
 
     def _orders(self) -> Iterator[tuple[Spot, Spot, int]]:
         """What must come before what, and how many steps ago at the latest: order of each queue, and all waits."""
-        queues: dict[str, list[Stage]] = defaultdict(list)
-        for stage in sorted(self.graph.stages, key=lambda stage: (not stage.opens, stage.per_row)):
-            queues[self.graph.queue(stage)].append(stage)  # those that open, tiles, those that close
-        for stages in queues.values():
-            issued = [(stage, place) for stage in stages for place in self._places(stage)]
-            for (one, place), (other, next_place) in pairwise([*issued, issued[0]]):
-                wraps = (other, next_place) == issued[0]
-                yield (one.name, place), (other.name, next_place), self._late(one) - self._late(other) + wraps
+        tiles = self.graph.issue_order(self.graph.group)
+        for queue in dict.fromkeys(self.graph.queue(stage) for stage in self.graph.stages):
+            rows = [stage for stage in self.graph.row_stages if self.graph.queue(stage) == queue]
+            opening, closing = ([(stage.name, 0) for stage in rows if stage.opens == opens] for opens in (True, False))
+            issued = [*opening, *tiles.get(queue, ()), *closing]
+            for one, other in pairwise([*issued, issued[0]]):
+                ahead = self._late(self.graph.stage(one[0])) - self._late(self.graph.stage(other[0]))
+                yield one, other, ahead + (other == issued[0])
         for spot, found in self.asked.items():
             for asked in found:
                 yield asked.source, spot, asked.tokens

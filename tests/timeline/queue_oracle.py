@@ -75,8 +75,21 @@ def _grouped(run: Run, mine: list[Any]) -> list[Key]:
         found += [(stage.name, task) for stage in mine if stage.per_row and stage.opens]
         for start in range(first, last + 1, run.graph.group):
             tiles = range(start, min(start + run.graph.group, last + 1))
-            found += [(stage.name, tile) for stage in mine if not stage.per_row for tile in tiles]
+            found += [(name, tile) for unit in _units(run, mine) for tile in tiles for name in unit]
         found += [(stage.name, task) for stage in mine if stage.per_row and not stage.opens]
+    return found
+
+
+def _units(run: Run, mine: list[Any]) -> list[list[str]]:
+    """Stages that stay together in a group: where pipes share a queue, one of the first pipe and those that follow it."""
+    found: list[list[str]] = []
+    for stage in mine:
+        if stage.per_row:
+            continue
+        if found and stage.pipe in run.graph.joined and stage.pipe != run.graph.joined[0]:
+            found[-1].append(stage.name)
+        else:
+            found.append([stage.name])
     return found
 
 
