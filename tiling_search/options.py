@@ -14,6 +14,18 @@ from ascend_jax.workload.preset_table import preset_names
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 KERNELS = ("auto", "ub_resident", "coupled", "separated", "direct")
+SCHEDULES = (
+    *(f"falite_{version}" for version in ("v0", "v1", "v2", "v3", "v4", "v5", "v8")),
+    *(
+        "flash_attention_score",
+        "cann_separated",
+        "cann_separated_wide",
+        "cann_separated_mla",
+        "cann_direct",
+        "cann_direct_wide",
+    ),
+)
+"""Kernels that exist, as schedules of these dataflows."""
 OVERLAPS = ("serial", "roofline", "pipelined")
 CHIP_EXAMPLES = "Ascend910B3, Ascend310P3 or Ascend950PR_958x"
 TRACE_IDS = ("names", "numbers")
@@ -66,6 +78,7 @@ def workload_options(command: Command) -> Command:
         click.option("--dtype", metavar="fp16|bf16|fp32", help="Element type [fp16]."),
         click.option("--mask", metavar="MASK", help="none, causal, left-up-causal, band:PRE,NEXT or prefix:N [none]."),
         click.option("--layout", metavar="BNSD|BSND|BSH|SBH|TND", help="Axes in memory [BNSD; TND with lists of lengths]."),
+        click.option("--latent/--no-latent", default=None, help="V is the first columns of K, one tensor (MLA) [no]."),
     ]
     for option in reversed(options):
         command = option(command)
@@ -174,10 +187,10 @@ def simulate_options(command: Command) -> Command:
 
 def chip_options(command: Command) -> Command:
     """Add ``--chip``, ``--kernel`` and ``--json`` to a command."""
-    kernel_help = "Dataflow [auto: the one that the chip is built for]."
+    kernel_help = f"Dataflow: {', '.join(KERNELS)}; or a schedule such as {SCHEDULES[0]} [auto: the chip's own]."
     options = [
         click.option("--chip", type=ChipName(), required=True, help="Name of a chip, or a TOML file of your own."),
-        click.option("--kernel", type=click.Choice(KERNELS), default="auto", help=kernel_help),
+        click.option("--kernel", type=click.Choice((*KERNELS, *SCHEDULES)), default="auto", metavar="NAME", help=kernel_help),
         click.option("--json", "target", type=JsonTarget(), help="Write JSON to a file, or with - to stdout and nothing else."),
     ]
     for option in reversed(options):

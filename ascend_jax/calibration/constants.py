@@ -30,6 +30,8 @@ _USUAL = (
     ("DMA burst gap", "dma_burst_gap_bytes", 0.1, 10.0, 0.7),
     ("hand-off", "handoff_s", 0.1, 10.0, 0.7),
     ("launch", "launch_s", 0.25, 2.5, 0.3),
+    ("head of an operator", "operator_head_s", 0.1, 10.0, 0.7),
+    ("set-up of a mask", "mask_setup_s", 0.1, 10.0, 0.7),
     ("task", "task_s", 0.1, 10.0, 0.7),
     ("vector slopes", ALL_SLOPES, 0.4, 4.0, 0.3),
 )

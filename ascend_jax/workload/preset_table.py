@@ -32,6 +32,7 @@ class Preset:
     mask: str
     dtype: str
     layout: str
+    latent: bool = False
 
 
 @cache

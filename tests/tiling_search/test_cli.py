@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from made_up import make_candidate, make_result
 
 from ascend_jax import KERNELS, OVERLAPS, Verdict, chip_names, load_chip, load_preset, preset_names
+from ascend_jax.kernels.schedules import SCHEDULES
 from tiling_search import options
 from tiling_search.cli import main
 
@@ -80,6 +81,7 @@ def test_python_m_is_the_same_command() -> None:
 
 def test_the_choices_are_those_of_the_library() -> None:
     assert set(options.KERNELS) == {"auto", *KERNELS}
+    assert set(options.SCHEDULES) == set(SCHEDULES)
     assert set(options.OVERLAPS) == set(OVERLAPS)
     for name in options.CHIP_EXAMPLES.replace(" or ", ", ").split(", "):
         assert load_chip(name).name == name
