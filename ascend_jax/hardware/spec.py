@@ -37,7 +37,7 @@ class VectorCosts:
     head: Number
     tail: Number
     round_trip: Number
-    """What each instruction takes at least, per repeat, where it is no part of a fused vector function: operands from UB and back."""
+    """What each instruction takes at least, per repeat, outside of a fused vector function: operands from UB and back."""
 
     def __post_init__(self) -> None:
         _check_numbers(self)
