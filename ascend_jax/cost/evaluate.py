@@ -52,7 +52,7 @@ def evaluate(
 
     >>> from ascend_jax.hardware import load_chip
     >>> from ascend_jax.workload.presets import load_preset
-    >>> report = evaluate(load_chip("910B3"), load_preset("llama3-8b-prefill-8k"), Tiling(block_q=128, block_kv=256))
+    >>> report = evaluate(load_chip("910B3"), load_preset("llama3-8b-prefill-8k"), Tiling(block_q=128, block_kv=256, preload=2))
     >>> report.bound_by
     'Vector'
     """

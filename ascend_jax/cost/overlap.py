@@ -200,6 +200,8 @@ def _around_loops(graph: Graph, times: Mapping[Term, Array], flag_s: Array) -> t
 
 def _loop_name(loop: Loop, tokens: Tokens) -> str:
     """What a person reads as the limit when a loop sets the pace."""
+    if tokens.ahead > 0 and not tokens.slots:
+        return "latency from Cube to Vector and back, preload"
     names = [term.name for term in loop.terms if term.kind == "stage"] or [
         f"pieces of {name}" for name in dict.fromkeys(term.name for term in loop.terms)
     ]
