@@ -96,7 +96,8 @@ def pace(graph: Graph, steady: Steady, slots: Mapping[str, Leaf], preload: Leaf)
     fewest = reduce(jnp.minimum, under_way)
     turning = [tiles + lax.stop_gradient(jnp.maximum(1 - tiles, 0.0)) for tiles in under_way]
     for tokens, loop_s, tiles in zip(loops(graph), steady.loops_s, turning, strict=True):
-        limits[_loop_name(loops(graph)[tokens][0], tokens)] = loop_s / tiles
+        name = _loop_name(loops(graph)[tokens][0], tokens)
+        limits[name] = jnp.maximum(limits[name], loop_s / tiles) if name in limits else loop_s / tiles
     return Pace(largest([period, largest_ratio(steady.loops_s, turning)]), limits, fewest)
 
 
