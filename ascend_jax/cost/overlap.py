@@ -225,17 +225,21 @@ def _task_loops(tile: Tile, times: Mapping[Term, Array]) -> dict[str, Array]:
     found = {}
     for flow in tile.graph.row_flows:
         if flow.buffer is not None:
-            arrival = _arrivals(tile, times, flow.producer)
+            arrival = _arrivals(tile, times, (flow.producer, flow.consumer))
             found[flow.buffer] = arrival[flow.consumer] + times[Term("stage", flow.consumer)]
     return found
 
 
-def _arrivals(tile: Tile, times: Mapping[Term, Array], origin: str | None = None) -> dict[str, Array]:
-    """When the inputs of each stage of a lone tile are there: from the start of the task, or from that of stage ``origin``."""
+def _arrivals(tile: Tile, times: Mapping[Term, Array], between: tuple[str, str] | None = None) -> dict[str, Array]:
+    """When the inputs of each stage of a lone tile are there: from the start of the task, or of the stages on the way between
+    two, from the start of the first."""
     waits = _lone_waits(tile.graph)
+    origin, wanted = (between[0], _before(tile.graph, between[1])) if between else (None, None)
     zero = jnp.zeros_like(tile.per_task)
     start: dict[str, Array] = {}
     for name in _topological(waits):
+        if wanted is not None and name not in wanted:
+            continue
         found = [
             start[edge.producer] + times[edge.term] + edge.flags * tile.spec.handoff_s
             for edge in waits
@@ -258,6 +262,16 @@ def _lone_waits(graph: Graph) -> tuple[Edge, ...]:
                 first, second = (row, other) if row.opens else (other, row)
                 waits.append(Edge(first.name, second.name, Term("stage", first.name)))
     return tuple(waits)
+
+
+@cache
+def _before(graph: Graph, name: str) -> frozenset[str]:
+    """The stage ``name`` and all that it waits for within a lone tile."""
+    found, fresh = set(), {name}
+    while fresh:
+        found |= fresh
+        fresh = {edge.producer for edge in _lone_waits(graph) if edge.consumer in fresh} - found
+    return frozenset(found)
 
 
 def _topological(waits: Sequence[Edge]) -> list[str]:
