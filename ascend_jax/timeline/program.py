@@ -42,7 +42,8 @@ class Node(NamedTuple):
     stage: str
     queue: str
     when: str
-    """``tile``, or for row stages ``open`` or ``close``: with the task's first tile or with its last."""
+    """``tile``, or for row stages ``open`` or ``close``: with the task's first tile or with its last; ``begin`` for the scalar
+    work before what opens a task."""
     behind: int
     place: int
     waits: tuple[Wait, ...]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ascend_jax.kernels.kernel import Graph
+from ascend_jax.kernels.kernel import Graph, Stage
 from ascend_jax.timeline.events import Events, StageInfo
 from ascend_jax.timeline.jump import Columns
 from ascend_jax.timeline.program import Node, Program
@@ -19,8 +19,14 @@ def stage_infos(graph: Graph) -> tuple[StageInfo, ...]:
     """The stages of ``graph``, and before them the scalar work that begins a task."""
     return tuple(
         StageInfo(stage.name, stage.pipe, "vector" if stage.pipe in VECTOR_PIPES else "cube", stage.per_row)
-        for stage in (DISPATCH, *graph.stages)
+        for stage in (Stage(DISPATCH, "Scalar"), *graph.stages)
     )
+
+
+def shown(graph: Graph) -> str:
+    """The scalar work that is shown: of the queue that opens the tasks. The others wait at other times, for the same."""
+    first = next((stage for stage in graph.row_stages if stage.opens), graph.stages[0])
+    return f"{DISPATCH} {graph.queue(first)}"
 
 
 class Recorder:
@@ -29,6 +35,7 @@ class Recorder:
     def __init__(self, core: int, graph: Graph, program: Program, given: Durations) -> None:
         self.core, self.program, self.stages = core, program, stage_infos(graph)
         self.index = {stage.name: place for place, stage in enumerate(self.stages)}
+        self.shown = [place for place, node in enumerate(program.nodes) if node.when != "begin" or node.stage == shown(graph)]
         zero = np.zeros_like(given.share_s)
         self.seconds = np.stack([given.seconds.get(stage.name, zero + given.task_s) for stage in self.stages])
         self.latency = np.stack([given.latency_s.get(stage.name, zero) for stage in self.stages])
@@ -44,8 +51,9 @@ class Recorder:
         self.base = float(bases[-1])
         starts = np.asarray(passed.starts, np.float64)[:, :, 0] + np.repeat(bases[:-1], BLOCK)[:, None]
         steps = self._with_past(columns)
-        found = [self._of_node(node, starts[:, place], steps) for place, node in enumerate(self.program.nodes)]
-        begun = [found[place][2] for place, node in enumerate(self.program.nodes) if node.when == "tile"]
+        nodes = self.program.nodes
+        found = [self._of_node(nodes[place], starts[:, place], steps) for place in self.shown]
+        begun = [events[2] for events, place in zip(found, self.shown, strict=True) if nodes[place].when == "tile"]
         surely = min((float(start[-1]) if start.size else -np.inf) for start in begun)
         self.past = {name: column[len(column) - self.program.drain :] for name, column in steps.items()}
         joined = [np.concatenate(parts) for parts in zip(self.held, *found, strict=True)]
@@ -74,10 +82,10 @@ class Recorder:
         begin = self.program.drain - node.behind
         codes, sequences, task, tile = (column[begin : begin + len(starts)] for column in steps.values())
         tiles, masked = codes & 7, codes >> 5
-        runs = {"tile": tiles > node.place, "open": (codes & 8) > 0, "close": (codes & 16) > 0}[node.when]
+        runs = {"tile": tiles > node.place, "close": (codes & 16) > 0}.get(node.when, (codes & 8) > 0)
         kind = 2 * sequences + (tiles - masked <= node.place)
         tile = tile + node.place if node.when == "tile" else np.full_like(tile, -1)
-        stage = np.full(int(runs.sum()), self.index[node.stage])
+        stage = np.full(int(runs.sum()), self.index[DISPATCH if node.when == "begin" else node.stage])
         return stage, kind[runs], starts[runs], task[runs], tile[runs]
 
     def _events(self, stage: np.ndarray, kind: np.ndarray, start_s: np.ndarray, *where: np.ndarray) -> Iterator[Events]:

@@ -28,8 +28,10 @@ operation at a time. It is a hint: elsewhere it changes nothing."""
 FAST = {"xla_cpu_prefer_vector_width": 512, "xla_cpu_enable_fast_min_max": True, "xla_disable_hlo_passes": "fusion"}
 """Fused, each start would be computed anew for all that wait for it: four times the work."""
 
+BEGIN = Moment("dispatch", "stage")
+"""How long every queue waits before it begins a task."""
 ROW_SHARE = Moment("", "share")
-"""What a task adds to the share of its first tile."""
+"""What a task adds to the share of the tile before its first."""
 
 Weights = Mapping[Moment, Array]
 """Seconds from a stage's start to a moment: ``[C]``, one per class of tile, or ``[1]`` for all; with lanes ``[C, L]``."""
@@ -146,6 +148,11 @@ class _Step:
 
     def run(self, node: Node) -> None:
         at = self.at[node.behind]
+        if node.when == "begin":
+            self.now[node.stage, 0] = self.clocks[node.queue]
+            wait_s = _of_kind(self.weights[BEGIN], at.kinds[0])
+            self.clocks[node.queue] = self.clocks[node.queue] + jnp.where(at.first, wait_s, jnp.zeros_like(wait_s))
+            return
         runs = {"open": at.begins, "close": at.ends, "tile": at.on[node.place]}[node.when]
         start = reduce(jnp.maximum, [self.clocks[node.queue], *(self._when(node, wait) for wait in node.waits)])
         self.now[node.stage, node.place] = start + runs
@@ -158,22 +165,22 @@ class _Step:
             at, found = self.at[self.behind[moment.stage]], self.now[moment.stage, place]
             if moment.kind != "start":
                 found = found + _of_kind(self.weights[moment], at.kinds[place])
-            if moment.kind == "share" and place == 0:  # the task's own traffic over GM and L2
-                row = _of_kind(self.weights[ROW_SHARE], at.kinds[place])
-                found = found + jnp.where(at.first, row, jnp.zeros_like(row))
             self.moments[moment, place] = found
         return self.moments[moment, place]
 
     def _when(self, node: Node, wait: Wait) -> Array:
+        at = self.at[node.behind]
         back = self.before[wait.moment][wait.back - 1] if wait.back else self._moment(wait.moment, wait.place)
+        if wait.moment.kind == "share" and node.place == 0:  # between two tasks passes what comes once per task
+            row_s = _of_kind(self.weights[ROW_SHARE], at.kinds[0])
+            return back + jnp.where(at.first, row_s, jnp.zeros_like(row_s))
         if (node, wait) not in self.held:
             return back
         ring = self.held[node, wait]
         if wait.latest:
             *ring, latest = ring
             back = jnp.maximum(latest, back)
-        first = self.at[node.behind].first
-        ring = [jnp.where(first, new, old) for new, old in zip([back, *ring[:-1]], ring, strict=True)]
+        ring = [jnp.where(at.first, new, old) for new, old in zip([back, *ring[:-1]], ring, strict=True)]
         self.held[node, wait] = (*ring, back) if wait.latest else tuple(ring)
         return ring[-1]
 

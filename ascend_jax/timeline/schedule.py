@@ -13,10 +13,9 @@ from typing import NamedTuple
 from ascend_jax.kernels.kernel import Flow, Graph, Stage
 from ascend_jax.timeline.program import Depths, Moment, Node, Program, Stuck, Wait
 
-DISPATCH = Stage("dispatch", "Scalar", per_row=True, opens=True)
-"""The scalar work to begin a task: it delays what opens the task, and runs beside the end of the task before."""
-FIRST_MATMUL = "mm_qk"
-"""When a task's last one has been issued, the scalar unit turns to the next task."""
+DISPATCH = "dispatch"
+"""The scalar work to begin a task: each queue waits for it before it issues the task's first stage, since the scalar unit that
+fills the queues has to work out the task's addresses first."""
 LARGEST_GROUP = 7
 """Tiles of a group that a step's code has room for."""
 
@@ -30,6 +29,17 @@ def program(graph: Graph, depths: Depths) -> Program:
       ValueError: a wait between a task's opening and its end that no kernel has had so far, or a group of more than seven.
     """
     return _Builder(graph, depths).build()
+
+
+def dispatches(graph: Graph) -> tuple[Stage, ...]:
+    """The scalar work before a task, once for each queue of ``graph``."""
+    pipes = {graph.queue(stage): stage.pipe for stage in graph.stages}
+    return tuple(Stage(f"{DISPATCH} {queue}", pipe, per_row=True, opens=True) for queue, pipe in pipes.items())
+
+
+def is_dispatch(name: str) -> bool:
+    """Whether a stage of a program is scalar work rather than one of the kernel's."""
+    return name.startswith(f"{DISPATCH} ")
 
 
 Spot = tuple[str, int]
@@ -54,9 +64,8 @@ class _Builder:
     def __init__(self, graph: Graph, depths: Depths) -> None:
         if graph.group > LARGEST_GROUP:
             raise ValueError(f"a group of {graph.group} tiles: give at most {LARGEST_GROUP}")
-        openers = [stage.name for stage in graph.row_stages if stage.opens] or [FIRST_MATMUL]
-        flows = (*graph.flows, *(Flow(DISPATCH.name, name) for name in openers))
-        self.graph = Graph((DISPATCH, *graph.stages), flows, graph.joined, graph.group)
+        self.stages = graph.stages
+        self.graph = Graph((*dispatches(graph), *graph.stages), graph.flows, graph.joined, graph.group)
         self.slots = dict(depths.slots)
         self.alternating = depths.alternating
         self.preload = depths.preload if any(stage.late for stage in graph.stages) else 0
@@ -71,7 +80,6 @@ class _Builder:
                 self._ask_tile(flow.producer, Moment(flow.producer, "pace", flow.buffer), 1)
         first_load = next(stage.name for stage in self.graph.tile_stages if stage.gm and not stage.late)
         self._ask_tile(first_load, Moment(first_load, "share"), 1)
-        self._ask_task(DISPATCH, Moment(FIRST_MATMUL, "start"), 1)
         return self._program(*_retimed(self.graph.group, list(self.asked), list(self._orders())))
 
     def _program(self, behind: dict[Spot, int], order: list[Spot]) -> Program:
@@ -79,13 +87,13 @@ class _Builder:
         remembered: dict[Moment, int] = {}
         for wait in (wait for found in waits.values() for wait in found if wait.back > 0):
             remembered[wait.moment] = max(remembered.get(wait.moment, 0), wait.back)
-        producers = {flow.producer for flow in self.graph.flows}
+        followed = {flow.producer for flow in self.graph.flows}
         ends = [flow.producer for flow in self.graph.row_flows if not self.graph.stage(flow.producer).per_row]
         return Program(
             nodes=tuple(self._node(spot, behind[spot], waits[spot]) for spot in order),
             queues=tuple(dict.fromkeys(self.graph.queue(stage) for stage in self.graph.stages)),
             moments=tuple(sorted(remembered.items())),
-            sinks=tuple(Moment(s.name, "done") for s in self.graph.stages if s.name not in producers),
+            sinks=tuple(Moment(stage.name, "done") for stage in self.stages if stage.name not in followed),
             group=self.graph.group,
             drain=max(behind.values()),
             reference=(ends or [self.graph.tile_stages[-1].name])[-1],
@@ -96,6 +104,7 @@ class _Builder:
     def _node(self, spot: Spot, behind: int, waits: tuple[Wait, ...]) -> Node:
         stage = self.graph.stage(spot[0])
         when = ("open" if stage.opens else "close") if stage.per_row else "tile"
+        when = "begin" if is_dispatch(stage.name) else when
         return Node(stage.name, self.graph.queue(stage), when, behind, spot[1], waits)
 
     def _places(self, stage: Stage) -> range:

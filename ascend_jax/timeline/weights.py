@@ -43,8 +43,8 @@ class Durations(NamedTuple):
 
 def weigh(program: Program, graph: Graph, given: Durations) -> Weights:
     """The weight of every moment of ``program``, ``[C]``, or ``[1]`` where all classes are alike."""
-    seconds = {DISPATCH.name: np.full_like(given.share_s, given.task_s), **given.seconds}
-    latency = {DISPATCH.name: np.zeros_like(given.share_s), **given.latency_s}
+    seconds = {DISPATCH: np.full_like(given.share_s, given.task_s), **given.seconds}
+    latency = given.latency_s
     flows = {flow.buffer: flow for flow in graph.tile_flows if flow.chunked}
 
     def weight(moment: Moment) -> Numbers:
@@ -73,5 +73,6 @@ def weigh(program: Program, graph: Graph, given: Durations) -> Weights:
 
 def _all(program: Program) -> set[Moment]:
     waits = {wait.moment for node in program.nodes for wait in node.waits}
-    clocks = {Moment(node.stage, "stage") for node in program.nodes}
-    return {one for one in {*waits, *clocks, *program.sinks, Moment("", "share")} if one.kind != "start"}
+    clocks = {Moment(node.stage, "stage") for node in program.nodes if node.when != "begin"}
+    others = {Moment(DISPATCH, "stage"), Moment("", "share")}
+    return {one for one in {*waits, *clocks, *program.sinks, *others} if one.kind != "start"}

@@ -40,25 +40,25 @@ class Run:
 
     @property
     def finish(self) -> float:
-        return max(self.end[key] + self.latency(*key) for key in self.end if key[0] != "dispatch")
+        return max(self.end[key] + self.latency(*key) for key in self.end)
 
 
 def issue(run: Run) -> dict[str, list[Key]]:
     """Every queue's instructions in order."""
     queues: dict[str, list[Key]] = defaultdict(list)
-    queues["Scalar"] = [("dispatch", task) for task in range(len(run.tasks))]
     for name in dict.fromkeys(run.graph.queue(stage) for stage in run.graph.stages):
         mine = [stage for stage in run.graph.stages if run.graph.queue(stage) == name]
-        queues[name] = _grouped(run, mine) if run.graph.group > 1 else _rolling(run, mine)
+        queues[name] = _grouped(run, mine, name) if run.graph.group > 1 else _rolling(run, mine, name)
     return queues
 
 
-def _rolling(run: Run, mine: list[Any]) -> list[Key]:
+def _rolling(run: Run, mine: list[Any], queue: str) -> list[Key]:
     total, found = len(run.task_of), []
     preload = run.preload if any(stage.late for stage in run.graph.stages) else 0
     for step in range(total + preload):
         behind = step - preload
         if step in run.firsts:
+            found.append((f"dispatch {queue}", run.firsts.index(step)))
             found += [(stage.name, run.firsts.index(step)) for stage in mine if stage.per_row and stage.opens]
         for stage in mine:
             tile = behind if stage.late else step
@@ -69,9 +69,10 @@ def _rolling(run: Run, mine: list[Any]) -> list[Key]:
     return found
 
 
-def _grouped(run: Run, mine: list[Any]) -> list[Key]:
+def _grouped(run: Run, mine: list[Any], queue: str) -> list[Key]:
     found = []
     for task, (first, last) in enumerate(zip(run.firsts, run.lasts, strict=True)):
+        found.append((f"dispatch {queue}", task))
         found += [(stage.name, task) for stage in mine if stage.per_row and stage.opens]
         for start in range(first, last + 1, run.graph.group):
             tiles = range(start, min(start + run.graph.group, last + 1))
@@ -117,13 +118,8 @@ def ready(run: Run, key: Key) -> float | None:
     """When ``key`` may start as far as inputs, slots and shares go; None if something that it waits for has not started."""
     name, index = key
     times: list[float | None] = [0.0]
-    if name == "dispatch":
-        times.append(run.start.get(("mm_qk", run.lasts[index - 1])) if index else 0.0)
-        return _latest(times)
-    stage = run.graph.stage(name)
-    openers = [one.name for one in run.graph.stages if one.per_row and one.opens] or ["mm_qk"]
-    if name in openers and (stage.per_row or index in run.firsts):
-        times.append(run.end.get(("dispatch", index if stage.per_row else run.task_of[index])))
+    if name.startswith("dispatch"):
+        return 0.0
     for flow in run.graph.flows:
         if flow.consumer == name:
             times.append(_input(run, flow, index))
@@ -132,7 +128,7 @@ def ready(run: Run, key: Key) -> float | None:
     first_load = next(one.name for one in run.graph.stages if one.gm and not one.late and not one.per_row)
     if name == first_load and index > 0 and run.share_s is not None:
         before = run.start.get((name, index - 1))
-        row = run.row_share_s if index - 1 in run.firsts else 0.0
+        row = run.row_share_s if index in run.firsts else 0.0
         times.append(None if before is None else before + run.share_s(index - 1) + row)
     return _latest(times)
 

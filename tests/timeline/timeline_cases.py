@@ -1,6 +1,7 @@
 """Made-up numbers on real kernels: the same case for the recurrence and for the slow simulator of queues."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -67,15 +68,15 @@ class Case:
         masked = [
             int(tile >= run.tiles - run.masked) for run in self.tasks for _ in range(run.times) for tile in range(run.tiles)
         ]
-        rows = {stage.name for stage in self.graph.stages if stage.per_row} | {"dispatch"}
+        rows = {stage.name for stage in self.graph.stages if stage.per_row}
 
-        def kind(name: str, index: int) -> int:
-            return 0 if name in rows else masked[index]
+        def of(times: dict[str, np.ndarray], begin_s: float, name: str, index: int) -> float:
+            return begin_s if name not in times else float(times[name][0 if name in rows else masked[index]])
 
         return QueueRun(
             graph=self.graph,
-            seconds=lambda name, index: TASK_S if name == "dispatch" else float(self.seconds[name][kind(name, index)]),
-            latency=lambda name, index: 0.0 if name == "dispatch" else float(self.latency[name][kind(name, index)]),
+            seconds=partial(of, self.seconds, TASK_S),
+            latency=partial(of, self.latency, 0.0),
             slots=self.slots,
             pieces=self.pieces,
             tasks=counts,
@@ -133,7 +134,7 @@ def starts(case: Case) -> tuple[dict[tuple[str, int], float], float]:
             start = times[at + node.behind, place]
             if node.when == "tile" and node.place < code & 7:
                 found[node.stage, tile + node.place] = start
-            elif (node.when == "open" and code & 8) or (node.when == "close" and code & 16):
+            elif (node.when in ("begin", "open") and code & 8) or (node.when == "close" and code & 16):
                 found[node.stage, task - 1] = start
         tile += code & 7
     return found, finish
