@@ -13,9 +13,7 @@ from ascend_jax.calibration.rows import Row
 from ascend_jax.proposal import check
 
 SHAPE: dict[str, Any] = {"batch": 2, "q_heads": 8, "kv_heads": 2, "q_seq": 512, "kv_seq": 1024, "head_dim": 128}
-PLAIN = Row(
-    id="r", value=100.0, unit="us", op="FIA (bench)", category="attention", catalog_chip="910B2", dtype="bf16", **SHAPE
-)
+PLAIN = Row(id="r", value=100.0, unit="us", op="FIA (bench)", category="attention", catalog_chip="910B2", dtype="bf16", **SHAPE)
 FALITE_SHAPE: dict[str, Any] = {"batch": 1, "q_heads": 1, "kv_heads": 1, "q_seq": 32768, "kv_seq": 32768}
 
 
@@ -51,6 +49,7 @@ def test_each_schedule_of_the_teaching_kernel_runs_and_fits(version: str) -> Non
     assert assume(falite(version, q_seq=131072, kv_seq=131072)).spec.cube_cores == 32
 
 
+@pytest.mark.slow
 def test_the_ladder_of_schedules_only_climbs() -> None:
     """Each version of the kernel is faster than the one before, by what its schedule, paths and fusion change."""
     times = [one.seconds for one in predict([assume(falite(version)) for version in FALITE])]
