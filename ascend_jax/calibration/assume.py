@@ -85,7 +85,7 @@ def _vendor(row: Row, work: Attention) -> Case:
     spec = _chip(row.catalog_chip)
     operator = "FlashAttentionScore" if TRAINING.search(row.op) else "FusedInferAttentionScore"
     kernel = kernel_for(spec, cann_kernel(spec.architecture, work, operator))
-    family = "MLA" if work.latent else "decode" if _rows(work) <= 128 and int(work.q_len) <= 16 else "prefill"
+    family = "MLA absorb" if "Absorb" in row.op else "MLA" if work.latent else "decode" if _rows(work) <= 128 and int(work.q_len) <= 16 else "prefill"
     found = fitting(spec, work, cann_tiling(spec, work, operator), kernel)
     if found.verdict is not Verdict.FITS:
         raise Unmodelled(f"the vendor's tiling does not fit in this model: {found.message}")
