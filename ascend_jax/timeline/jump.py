@@ -7,6 +7,7 @@ rest is simulated; and so with tasks alike.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from math import gcd, lcm
 
 import numpy as np
@@ -47,17 +48,22 @@ def with_skips(program: Program, runs: Sequence[Run], settle: int = SETTLE) -> I
 
 
 def _task(program: Program, run: Run) -> Columns:
-    """Every step of one task."""
-    begins = np.arange(0, run.tiles, program.group)
-    tiles = np.minimum(run.tiles - begins, program.group)
-    masked = np.clip(begins + tiles - (run.tiles - run.masked), 0, tiles)
-    codes = code_of(tiles, begins == 0, begins + tiles == run.tiles, masked).astype(np.uint8)
+    """Every step of one task; not to be written to."""
+    return _steps(program.group, run.tiles, run.masked, run.sequence)
+
+
+@lru_cache(maxsize=256)
+def _steps(group: int, count: int, of_them_masked: int, sequence: int) -> Columns:
+    begins = np.arange(0, count, group)
+    tiles = np.minimum(count - begins, group)
+    masked = np.clip(begins + tiles - (count - of_them_masked), 0, tiles)
+    codes = code_of(tiles, begins == 0, begins + tiles == count, masked).astype(np.uint8)
     return {
         "codes": codes,
         "marks": np.zeros(len(codes), np.uint8),
         "skip_tiles": np.zeros(len(codes)),
         "skip_tasks": np.zeros(len(codes)),
-        "sequences": np.full(len(codes), run.sequence, np.int32),
+        "sequences": np.full(len(codes), sequence, np.int32),
     }
 
 

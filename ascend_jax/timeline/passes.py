@@ -19,9 +19,10 @@ CHUNK = 128 * BLOCK
 """Steps that are simulated, and whose events are held, at a time."""
 SHORT_CHUNK = CHUNK // 8
 """The same for those that have few."""
-SETTLE = (4, 16, 64)
+SETTLE = (4, 16, 64, 256, 1024)
 """Steps before what repeats is skipped: first few, then more."""
 CERTAIN = 1e-6
+"""Share of the time that may be in doubt; more only where the pace still changes after the last of ``SETTLE``."""
 LANE_SIZES = (4, 32, LANES)
 KINDS = {"codes": np.uint8, "marks": np.uint8, "skip_tiles": float, "skip_tasks": float, "sequences": np.int32}
 
@@ -41,11 +42,11 @@ def makespan(program: Program, weights: Weights, cores: Sequence[Sequence[Run]],
 def makespans(program: Program, works: Sequence[Work], mode: Mode = "jump") -> np.ndarray:
     """Seconds of several timelines with one program, ``[N]``.
 
-    Jump mode looks again, at more tiles before each skip, until what it skipped is known to a ``CERTAIN`` part.
+    Jump mode looks again, at more tiles before each skip, until what it skipped is ``CERTAIN``.
     """
     found = np.zeros(len(works))
     left = np.array([index for index, work in enumerate(works) if work.cores], int)
-    for settle in (*SETTLE, None) if mode == "jump" else (None,):
+    for settle in SETTLE if mode == "jump" else (None,):
         ends, doubts = _ends(program, [works[index] for index in left], settle)
         found[left] = ends
         left = left[doubts > CERTAIN * ends]

@@ -35,6 +35,7 @@ ROW_SHARE = Moment("", "share")
 
 Weights = Mapping[Moment, Array]
 """Seconds from a stage's start to a moment: ``[C]``, one per class of tile, or ``[1]`` for all; with lanes ``[C, L]``."""
+_Apart = Mapping[Moment, Array | tuple[Array, ...]]
 
 
 class Steps(NamedTuple):
@@ -124,20 +125,22 @@ def _read(program: Program, code: Array, sequence: Array | None, dtype: Any) -> 
     )
 
 
-def _of_kind(weight: Array, kind: Array) -> Array:
-    """The weight of a tile of class ``kind``."""
-    classes = weight.shape[0]
-    if classes == 1:
-        return weight[0]
-    if classes == 2:
-        return jnp.where(kind > 0, weight[1], weight[0])
+def _of_kind(weight: Array | tuple[Array, ...], kind: Array) -> Array:
+    """The weight of a tile of class ``kind``; a tuple holds one or two classes apart."""
+    if isinstance(weight, tuple):
+        return weight[0] if len(weight) == 1 else jnp.where(kind > 0, weight[1], weight[0])
     return weight[kind] if weight.ndim == 1 else jnp.take_along_axis(weight, kind[None], axis=0)[0]
+
+
+def _apart(weight: Array) -> Array | tuple[Array, ...]:
+    """Few classes apart, once and not in every step."""
+    return tuple(weight) if weight.shape[0] <= 2 else weight
 
 
 class _Step:
     """One step under way."""
 
-    def __init__(self, program: Program, weights: Weights, state: State, at: Mapping[int, _At]) -> None:
+    def __init__(self, program: Program, weights: _Apart, state: State, at: Mapping[int, _At]) -> None:
         self.program, self.weights, self.state, self.at = program, weights, state, at
         self.behind = {node.stage: node.behind for node in program.nodes}
         self.clocks = dict(zip(program.queues, state.clocks, strict=True))
@@ -226,11 +229,12 @@ def advance(program: Program, weights: Weights, state: State, steps: Steps, watc
     length = steps.codes.shape[0]
     if length % BLOCK:
         raise ValueError(f"{length} steps: give a multiple of {BLOCK}; a code of 0 does nothing")
+    apart = {moment: _apart(weight) for moment, weight in weights.items()}
     blocks = jax.tree.map(lambda column: column.reshape(-1, BLOCK, *column.shape[1:]), steps)
 
     def block(state: State, steps: Steps) -> tuple[State, tuple[_Skipped, Array | None]]:
         skipped = _Skipped(jnp.zeros_like(state.end), jnp.zeros_like(state.end))
-        (state, skipped), starts = lax.scan(partial(_one, program, weights, watch=watch), (state, skipped), steps)
+        (state, skipped), starts = lax.scan(partial(_one, program, apart, watch=watch), (state, skipped), steps)
         base = reduce(jnp.maximum, state.clocks)
         return _less(state, base), (skipped._replace(moved=skipped.moved + base), starts)
 
@@ -246,7 +250,7 @@ class _Skipped(NamedTuple):
 
 
 def _one(
-    program: Program, weights: Weights, carried: tuple[State, _Skipped], steps: Steps, *, watch: bool
+    program: Program, weights: _Apart, carried: tuple[State, _Skipped], steps: Steps, *, watch: bool
 ) -> tuple[tuple[State, _Skipped], Array | None]:
     state, skipped = carried
     columns = [column for column in (steps.codes, steps.sequences) if column is not None]

@@ -18,6 +18,9 @@ from ascend_jax.workload.problem import Problem
 ROW_STEP = 64
 """Block rows are counted in whole multiples of this many, so that a few compilations serve all lengths."""
 
+AT_ONCE = 16
+"""Tasks alike per core that are dealt one by one; more are dealt at once."""
+
 
 class Run(NamedTuple):
     """``times`` tasks alike, one after the other: tiles, how many of them (the last) the mask cuts through, which lengths."""
@@ -81,8 +84,10 @@ def deal(runs: Sequence[Run], seconds: Sequence[float], cores: int) -> tuple[lis
     loads, dealt = np.zeros(cores), [[] for _ in range(cores)]
     for index in np.argsort(-np.asarray(seconds), kind="stable"):
         each, run = max(float(seconds[index]), 1e-15), runs[index]
-        counts = np.floor(np.maximum(_level(loads, each, run.times) - loads, 0.0) / each).astype(int)
-        heap = [(load + count * each, core) for core, (load, count) in enumerate(zip(loads, counts, strict=True))]
+        counts = np.zeros(cores, int)
+        if run.times > AT_ONCE * cores:
+            counts = np.floor(np.maximum(_level(loads, each, run.times) - loads, 0.0) / each).astype(int)
+        heap = list(zip((loads + counts * each).tolist(), range(cores), strict=True))
         heapq.heapify(heap)
         for _ in range(run.times - int(counts.sum())):
             load, core = heap[0]
