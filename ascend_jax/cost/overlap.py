@@ -32,6 +32,7 @@ class Steady(NamedTuple):
       latency_s: of a lone tile with its task's load of Q and store of O.
       tasks_s: how long a task of one tile holds its slot, by the buffer; empty where the model has no slots.
       serial_s: seconds a tile if nothing overlapped; no schedule takes longer.
+      room: 1; less where pipes that one queue issues hand over more pieces of a tile than slots hold: it waits for itself.
       grouped: seconds of every term, for a graph that issues tiles in groups; empty for others, which have loops.
       flag_s: a hand-off between cores.
     """
@@ -43,6 +44,7 @@ class Steady(NamedTuple):
     tasks_s: dict[str, Array]
     serial_s: Array
     flag_s: Array
+    room: Array
     grouped: dict[Term, Array]
 
 
@@ -85,7 +87,7 @@ class Pace(NamedTuple):
 def pace(graph: Graph, steady: Steady, slots: Mapping[str, Leaf], preload: Leaf) -> Pace:
     """The pace of tiles that ``slots`` and ``preload`` allow."""
     limits = dict(steady.limits_s)
-    period, fewest = largest(limits.values()), jnp.ones_like(preload)
+    period, fewest = largest(limits.values()), steady.room
     if steady.grouped:
         waits = Waits(steady.grouped, steady.flag_s, dict(slots) | steady.held)
         limits["order of issue in groups"] = group_period(graph, waits)
@@ -93,7 +95,8 @@ def pace(graph: Graph, steady: Steady, slots: Mapping[str, Leaf], preload: Leaf)
     if not steady.loops_s:
         return Pace(period, limits, fewest)
     under_way = [_under_way(tokens, steady, slots, preload) for tokens in loops(graph)]
-    fewest = reduce(jnp.minimum, under_way)
+    turned = reduce(jnp.minimum, under_way)
+    fewest = jnp.where(steady.room < 1, steady.room, turned) if graph.joined else turned
     turning = [tiles + lax.stop_gradient(jnp.maximum(1 - tiles, 0.0)) for tiles in under_way]
     for tokens, loop_s, tiles in zip(loops(graph), steady.loops_s, turning, strict=True):
         name = _loop_name(loops(graph)[tokens][0], tokens)
@@ -127,12 +130,16 @@ def _serial_seconds(tile: Tile) -> tuple[Array, Array]:
 
 def _serial(tile: Tile) -> Steady:
     serial_s, lone_s = _serial_seconds(tile)
-    return Steady({"serial execution": serial_s}, (), {}, lone_s, {}, serial_s, tile.spec.handoff_s, {})
+    return Steady(
+        {"serial execution": serial_s}, (), {}, lone_s, {}, serial_s, tile.spec.handoff_s, jnp.ones_like(serial_s), {}
+    )
 
 
 def _roofline(tile: Tile) -> Steady:
     serial_s, _ = _serial_seconds(tile)
-    return Steady(_shared(tile), (), {}, jnp.zeros_like(serial_s), {}, serial_s, tile.spec.handoff_s, {})
+    return Steady(
+        _shared(tile), (), {}, jnp.zeros_like(serial_s), {}, serial_s, tile.spec.handoff_s, jnp.ones_like(serial_s), {}
+    )
 
 
 def _pipelined(tile: Tile) -> Steady:
@@ -142,7 +149,22 @@ def _pipelined(tile: Tile) -> Steady:
     flag_s, rolling = tile.spec.handoff_s, tile.graph.group == 1
     around = _around_loops(tile.graph, times, flag_s) if rolling else ()
     tasks_s = _task_loops(tile, times)
-    return Steady(limits, around, held, _latency(tile, times), tasks_s, serial_s, flag_s, {} if rolling else times)
+    grouped = {} if rolling else times
+    return Steady(limits, around, held, _latency(tile, times), tasks_s, serial_s, flag_s, _room(tile), grouped)
+
+
+def _room(tile: Tile) -> Array:
+    """How far the slots between joined pipes hold a whole tile, at most 1."""
+    graph = tile.graph
+    inside = [
+        flow.buffer
+        for flow in graph.tile_flows
+        if flow.chunked
+        and flow.buffer
+        and {graph.stage(flow.producer).pipe, graph.stage(flow.consumer).pipe} <= {*graph.joined}
+    ]
+    ratios = (tile.chunk_slots[buffer] / tile.costs.chunks[buffer] for buffer in inside)
+    return reduce(jnp.minimum, ratios, jnp.ones_like(tile.per_task))
 
 
 def _edge_times(tile: Tile) -> tuple[dict[Term, Array], dict[str, Array]]:

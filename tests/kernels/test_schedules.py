@@ -1,5 +1,7 @@
 """Kernels that exist, as data: the order of issue, paths and slots that their sources describe; the vendor's rule."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -123,3 +125,19 @@ def test_keys_that_a_mask_hides_are_left_out_in_pieces_where_a_kernel_trims() ->
     assert (float(whole.keys), float(trimmed.keys)) == (1024, 4.5 * 128)
     assert float(whole.tiles) == float(trimmed.tiles) == 8
     assert np.all(np.isfinite(jnp.stack(jax.tree.leaves(trimmed))))
+
+
+def test_fixpipe_behind_the_cube_in_one_queue_needs_a_slot_for_every_piece_of_a_tile() -> None:
+    """Blocks of 256 × 256 leave L0C in four pieces; a queue that issues FixPipe after the whole product has but one slot."""
+    spec = load_chip("950PR")
+    one, four = (Tiling(block_q=size, block_kv=size, vector_rows=64, l0_depth=1, preload=0, ub_depth=1) for size in (128, 256))
+    slim = replace_slots(one), replace_slots(four)
+    verdicts = [int(evaluate(spec, PLAIN, tiling, kernel="falite_v2").occupancy.verdict) for tiling in slim]
+    assert verdicts == [Verdict.FITS, Verdict.UB_OVERFLOW]
+    narrow = replace(slim[1], block_q=64)
+    assert int(evaluate(spec, PLAIN, narrow, kernel="falite_v2").occupancy.verdict) == Verdict.PIPELINE_DEADLOCK
+
+
+def replace_slots(tiling: Tiling) -> Tiling:
+    """One slot of everything."""
+    return replace(tiling, kv_depth=1, score_depth=1, prob_depth=1, out_depth=1)
