@@ -85,11 +85,16 @@ def _vendor(row: Row, work: Attention) -> Case:
     spec = _chip(row.catalog_chip)
     operator = "FlashAttentionScore" if TRAINING.search(row.op) else "FusedInferAttentionScore"
     kernel = kernel_for(spec, cann_kernel(spec.architecture, work, operator))
-    family = "MLA absorb" if "Absorb" in row.op else "MLA" if work.latent else "decode" if _rows(work) <= 128 and int(work.q_len) <= 16 else "prefill"
     found = fitting(spec, work, cann_tiling(spec, work, operator), kernel)
     if found.verdict is not Verdict.FITS:
         raise Unmodelled(f"the vendor's tiling does not fit in this model: {found.message}")
-    return Case(row=row, spec=spec, work=work, kernel=kernel, tiling=found.tiling, group=f"CANN {family}")
+    return Case(row=row, spec=spec, work=work, kernel=kernel, tiling=found.tiling, group=f"CANN {_family(row, work)}")
+
+
+def _family(row: Row, work: Attention) -> str:
+    if work.latent:
+        return "MLA absorb" if "Absorb" in row.op else "MLA"
+    return "decode" if _rows(work) <= 128 and int(work.q_len) <= 16 else "prefill"
 
 
 def _falite(row: Row, work: Attention) -> Case:
