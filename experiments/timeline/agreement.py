@@ -42,7 +42,7 @@ CHIPS = {
 }
 """Kernels, and chips that they run on."""
 MASKS = ("none", "causal", "band")
-POOL = 8
+POOL = 4
 """Choices of depths per kernel and seed: a program is compiled for each."""
 BATCH = 256
 GROUPS = {"S >= 4096": 4096, "S >= 1024": 1024, "all": 0}
