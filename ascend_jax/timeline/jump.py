@@ -13,7 +13,7 @@ from math import gcd, lcm
 import numpy as np
 
 from ascend_jax.timeline.program import Program
-from ascend_jax.timeline.recurrence import code_of
+from ascend_jax.timeline.state import code_of
 from ascend_jax.timeline.tasks import Run
 
 SETTLE = 4
@@ -33,7 +33,7 @@ def every_step(program: Program, runs: Sequence[Run]) -> Iterator[Columns]:
 def with_skips(program: Program, runs: Sequence[Run], settle: int = SETTLE) -> Iterator[Columns]:
     """The steps that jump mode simulates, in place of :func:`every_step`: ``settle`` steps before anything repeats."""
     for run in runs:
-        task = _with_tiles_skipped(program, _task(program, run), settle)
+        task = _with_tiles_skipped(program, run._replace(times=1), settle)
         first = 2 + -(-(program.drain + settle) * program.group // run.tiles)
         period = lcm(*(slots // gcd(slots, run.tiles) for slots in program.tile_slots), *program.task_slots)
         periods = (run.times - first - period) // period
@@ -67,8 +67,10 @@ def _steps(group: int, count: int, of_them_masked: int, sequence: int) -> Column
     }
 
 
-def _with_tiles_skipped(program: Program, task: Columns, settle: int) -> Columns:
-    """``task`` without the middle of its longest row of steps alike."""
+@lru_cache(maxsize=1024)
+def _with_tiles_skipped(program: Program, run: Run, settle: int) -> Columns:
+    """One task of ``run`` without the middle of its steps that are alike; not to be written to."""
+    task = _task(program, run)
     alike = int(np.count_nonzero(task["codes"] == code_of(program.group, False, False, 0)))
     period = lcm(*program.tile_slots, program.group) // program.group
     head = 1 + program.drain + settle  # the first step, which opens the task, is unlike the others

@@ -10,7 +10,8 @@ from jax import Array
 
 from ascend_jax.timeline.jump import Columns, every_step, with_skips
 from ascend_jax.timeline.program import Program
-from ascend_jax.timeline.recurrence import BLOCK, LANES, Passed, Steps, advance_jit, begin, finish
+from ascend_jax.timeline.recurrence import BLOCK, LANES, Passed, advance_jit
+from ascend_jax.timeline.state import Steps, begin, finish
 from ascend_jax.timeline.tasks import Run
 from ascend_jax.timeline.weights import Weights
 

@@ -15,9 +15,9 @@ from jax.experimental.xla_metadata import set_xla_metadata
 
 from ascend_jax._compile import SELDOM, options
 from ascend_jax.timeline.program import Moment, Node, Program, Wait
+from ascend_jax.timeline.skips import Skipped, skip
+from ascend_jax.timeline.state import NEVER, State, Steps, less
 
-NEVER = -1e12
-"""Seconds: long before anything that a start could wait for."""
 BLOCK = 16
 """Steps between two moves of the base."""
 LANES = 128
@@ -36,63 +36,6 @@ ROW_SHARE = Moment("", "share")
 Weights = Mapping[Moment, Array]
 """Seconds from a stage's start to a moment: ``[C]``, one per class of tile, or ``[1]`` for all; with lanes ``[C, L]``."""
 _Apart = Mapping[Moment, Array | tuple[Array, ...]]
-
-
-class Steps(NamedTuple):
-    """What happens in each step: ``[T]``, or with lanes ``[T, L]``; see :func:`code_of`.
-
-    Attributes:
-      codes: uint8: tiles under work, whether a task begins or ends, and how many of the tiles the mask cuts through.
-      marks: uint8: 1 where tiles, 2 where tasks begin to repeat; None if every tile is simulated.
-      skip_tiles, skip_tasks: how many times what has passed since the mark repeats after this step.
-      sequences: int32, of which distinct lengths the task is; None where all are alike.
-    """
-
-    codes: Array
-    marks: Array | None = None
-    skip_tiles: Array | None = None
-    skip_tasks: Array | None = None
-    sequences: Array | None = None
-
-
-def code_of(tiles: Any, first: Any, last: Any, masked: Any) -> Any:
-    """A step's code: tiles (0 to 7), whether its first one begins a task, its last one ends it, masked ones at its end."""
-    return tiles + 8 * first + 16 * last + 32 * masked
-
-
-class State(NamedTuple):
-    """What a core remembers between steps; all times relative to the base.
-
-    Attributes:
-      clocks: when each queue is free.
-      moments: what ``Program.moments`` names, the latest first.
-      held: what ``Program.held`` asks for: the moments of the tasks before, the latest first.
-      end: the last moment so far that nothing waits for.
-      marks: the clocks when tiles, and tasks, began to repeat.
-      delay: codes (and sequences) of the steps before, which the stages behind have still to do; the latest first.
-    """
-
-    clocks: tuple[Array, ...]
-    moments: tuple[tuple[Array, ...], ...]
-    held: tuple[tuple[Array, ...], ...]
-    end: Array
-    marks: tuple[tuple[Array, ...], tuple[Array, ...]]
-    delay: tuple[tuple[Array, ...], ...]
-
-
-def begin(program: Program, steps: Steps, dtype: Any) -> State:
-    """A core at time 0 that has done nothing, for lanes as in ``steps``."""
-    shape = steps.codes.shape[1:]
-    zero, never = jnp.zeros(shape, dtype), jnp.full(shape, NEVER, dtype)
-    waiting = [jnp.zeros(shape, column.dtype) for column in (steps.codes, steps.sequences) if column is not None]
-    return State(
-        clocks=(zero,) * len(program.queues),
-        moments=tuple((never,) * depth for _, depth in program.moments),
-        held=tuple((never,) * (wait.tasks + wait.latest) for _, wait in program.held),
-        end=zero,
-        marks=((zero,) * len(program.queues), (zero,) * len(program.queues)),
-        delay=tuple((column,) * program.drain for column in waiting),
-    )
 
 
 class _At(NamedTuple):
@@ -232,26 +175,19 @@ def advance(program: Program, weights: Weights, state: State, steps: Steps, watc
     apart = {moment: _apart(weight) for moment, weight in weights.items()}
     blocks = jax.tree.map(lambda column: column.reshape(-1, BLOCK, *column.shape[1:]), steps)
 
-    def block(state: State, steps: Steps) -> tuple[State, tuple[_Skipped, Array | None]]:
-        skipped = _Skipped(jnp.zeros_like(state.end), jnp.zeros_like(state.end))
+    def block(state: State, steps: Steps) -> tuple[State, tuple[Skipped, Array | None]]:
+        skipped = Skipped(jnp.zeros_like(state.end), jnp.zeros_like(state.end))
         (state, skipped), starts = lax.scan(partial(_one, program, apart, watch=watch), (state, skipped), steps)
         base = reduce(jnp.maximum, state.clocks)
-        return _less(state, base), (skipped._replace(moved=skipped.moved + base), starts)
+        return less(state, base), (skipped._replace(moved=skipped.moved + base), starts)
 
     state, (skipped, starts) = lax.scan(block, state, blocks)
     return Passed(state, *skipped, None if starts is None else starts.reshape(length, *starts.shape[2:]))
 
 
-class _Skipped(NamedTuple):
-    """How far skips have moved the base in a block, and how far that may be off."""
-
-    moved: Array
-    doubt: Array
-
-
 def _one(
-    program: Program, weights: _Apart, carried: tuple[State, _Skipped], steps: Steps, *, watch: bool
-) -> tuple[tuple[State, _Skipped], Array | None]:
+    program: Program, weights: _Apart, carried: tuple[State, Skipped], steps: Steps, *, watch: bool
+) -> tuple[tuple[State, Skipped], Array | None]:
     state, skipped = carried
     columns = [column for column in (steps.codes, steps.sequences) if column is not None]
     lines = [(column, *line) for line, column in zip(state.delay, columns, strict=True)]
@@ -265,49 +201,8 @@ def _one(
     state = step.done()._replace(delay=tuple(line[:-1] for line in lines))
     starts = jnp.stack([step.now[node.stage, node.place] for node in program.nodes]) if watch else None
     if steps.marks is not None:
-        state, skipped = _skip(program, state, skipped, steps)
+        state, skipped = skip(program, state, skipped, steps)
     return (state, skipped), starts
-
-
-def _skip(program: Program, state: State, skipped: _Skipped, steps: Steps) -> tuple[State, _Skipped]:
-    """Let what has passed since a mark repeat: the base moves on, and what belongs to tasks stays behind.
-
-    The pace of the slowest queue is that of all in the end: a max-plus system's period lies between the smallest and the
-    largest advance of its parts.
-    """
-    assert steps.marks is not None and steps.skip_tiles is not None and steps.skip_tasks is not None
-    of_tiles = {node.queue for node in program.nodes if node.when == "tile"}
-    passed = [
-        [now - then for queue, now, then in zip(program.queues, state.clocks, mark, strict=True) if queue in of_tiles]
-        for mark in state.marks
-    ]
-    by_tiles, tile_doubt = _repeated(passed[0], steps.skip_tiles)
-    by_tasks, task_doubt = _repeated([one + by_tiles for one in passed[1]], steps.skip_tasks)
-    held = tuple(tuple(moment - by_tiles for moment in ring) for ring in state.held)
-    marks = tuple(
-        tuple(jnp.where((steps.marks & bit) > 0, now, then - by_tiles) for now, then in zip(state.clocks, mark, strict=True))
-        for bit, mark in zip((1, 2), state.marks, strict=True)
-    )
-    state = state._replace(held=held, marks=(marks[0], marks[1]), end=state.end - by_tiles)
-    return state, _Skipped(skipped.moved + by_tiles + by_tasks, skipped.doubt + tile_doubt + task_doubt)
-
-
-def _repeated(passed: list[Array], times: Array) -> tuple[Array, Array]:
-    """``times`` the largest of what has ``passed``; and the same of how far it lies above the smallest."""
-    most, zero = reduce(jnp.maximum, passed), jnp.zeros_like(times)
-    spread = most - reduce(jnp.minimum, passed)
-    return jnp.where(times > 0, times * most, zero), jnp.where(times > 0, times * spread, zero)
-
-
-def _less(state: State, base: Array) -> State:
-    """The same state, seen from a later base."""
-    moved = jax.tree.map(lambda time: time - base, state._replace(delay=()))
-    return moved._replace(delay=state.delay)
-
-
-def finish(state: State) -> Array:
-    """When all is done, relative to the base."""
-    return reduce(jnp.maximum, state.clocks, state.end)
 
 
 @cache

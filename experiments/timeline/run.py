@@ -23,9 +23,10 @@ from ascend_jax.timeline.jump import every_step
 from ascend_jax.timeline.numbers import depths_of, durations, numbers
 from ascend_jax.timeline.passes import CHUNK, Work, makespans
 from ascend_jax.timeline.program import Program
-from ascend_jax.timeline.recurrence import LANES, Steps, advance_jit, begin
+from ascend_jax.timeline.recurrence import LANES, advance_jit
 from ascend_jax.timeline.schedule import program
 from ascend_jax.timeline.simulate import contenders, task_seconds
+from ascend_jax.timeline.state import Steps, begin
 from ascend_jax.timeline.tasks import Run, deal, runs_of
 from ascend_jax.timeline.weights import Weights, weigh
 from ascend_jax.workload.problem import problem

@@ -12,7 +12,8 @@ from timeline_cases import GRAPHS, draw, starts
 from ascend_jax.timeline.jump import every_step
 from ascend_jax.timeline.passes import makespan, passes
 from ascend_jax.timeline.program import Stuck
-from ascend_jax.timeline.recurrence import BLOCK, Steps, advance, advance_jit, begin, finish
+from ascend_jax.timeline.recurrence import BLOCK, advance, advance_jit
+from ascend_jax.timeline.state import Steps, begin, finish
 from ascend_jax.timeline.tasks import Run
 from ascend_jax.timeline.weights import weigh
 
