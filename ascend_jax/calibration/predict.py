@@ -1,7 +1,7 @@
 """Seconds of many cases at once, traceable in the chips' numbers: what validation prints and calibration fits."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from jax import Array
 from ascend_jax._compile import SELDOM, quick_jit
 from ascend_jax._pytree import as_arrays
 from ascend_jax.calibration.assume import Case
-from ascend_jax.cost.evaluate import model
+from ascend_jax.cost.evaluate import model, stack_chips
 from ascend_jax.cost.overlap import PIPELINED
 from ascend_jax.cost.report import Report
 from ascend_jax.hardware.spec import NpuSpec
@@ -78,12 +78,8 @@ def _alike(work: Attention) -> Attention:
     return replace(work, dtype=dtype, mask=Mask(kind="band", pre=pre, next=after))
 
 
-def reports(stack: Stack, specs: NpuSpec) -> Report:
-    """Reports ``[N]`` of a stack; ``specs`` has leaves ``[H]``, one of each distinct chip. Traceable in them."""
-    return _reports_jit(specs, stack.chips, stack.given, stack.tiling, stack.kernel)
-
-
 def _reports(specs: NpuSpec, chips: np.ndarray, given: Problem, tiling: Tiling, kernel: Kernel) -> Report:
+    """Reports ``[N]`` of a stack; ``specs`` has leaves ``[H]``, one of each distinct chip. Traceable in them."""
     own = jax.tree.map(lambda leaf: jnp.asarray(leaf)[chips], specs)
 
     @jax.jit
@@ -99,14 +95,19 @@ _reports_jit = quick_jit(_reports, static_argnums=(4,), wanted=SELDOM)
 def seconds(cases: Sequence[Case], specs: Mapping[str, NpuSpec]) -> Array:
     """Seconds ``[R]`` of the cases on ``specs`` (by name; leaves of rank 0, traced or not)."""
     found = jnp.zeros(len(cases))
-    for architecture, places in _by_architecture(cases).items():
-        names = sorted({cases[place].spec.name for place in places})
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(as_arrays(specs[name]) for name in names))
-        assert stacked.architecture == architecture
-        own = [cases[place] for place in places]
-        for stack in stacks(own, names):
-            found = found.at[np.array(places)[stack.places]].set(reports(stack, stacked).seconds)
+    for places, report in _stacked_reports(cases, specs):
+        found = found.at[places].set(report.seconds)
     return found
+
+
+def _stacked_reports(cases: Sequence[Case], specs: Mapping[str, NpuSpec]) -> Iterator[tuple[np.ndarray, Report]]:
+    """The reports of each stack, with the places of its cases."""
+    for places in _by_architecture(cases).values():
+        own = [cases[place] for place in places]
+        names = sorted({case.spec.name for case in own})
+        chips = stack_chips([specs[name] for name in names])
+        for stack in stacks(own, names):
+            yield np.array(places)[stack.places], _reports_jit(chips, stack.chips, stack.given, stack.tiling, stack.kernel)
 
 
 def _by_architecture(cases: Sequence[Case]) -> dict[str, list[int]]:
@@ -126,14 +127,9 @@ def predict(cases: Sequence[Case]) -> list[Prediction]:
         raise ValueError(f"rows {', '.join(missing)} have no tiling: tune them first")
     found: dict[int, Prediction] = {}
     with jax.enable_x64(True):
-        for places in _by_architecture(cases).values():
-            own = [cases[place] for place in places]
-            names = sorted({case.spec.name for case in own})
-            chips = {case.spec.name: case.spec for case in own}
-            stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(as_arrays(chips[name]) for name in names))
-            for stack in stacks(own, names):
-                report = jax.device_get(_reports_jit(stacked, stack.chips, stack.given, stack.tiling, stack.kernel))
-                for index, place in enumerate(stack.places):
-                    one = jax.tree.map(lambda leaf, index=index: leaf[index], report)
-                    found[places[place]] = Prediction(float(one.seconds), one.bound_by)
+        for places, reports in _stacked_reports(cases, {case.spec.name: case.spec for case in cases}):
+            concrete = jax.device_get(reports)
+            for index, place in enumerate(places):
+                one = jax.tree.map(lambda leaf, index=index: leaf[index], concrete)
+                found[int(place)] = Prediction(float(one.seconds), one.bound_by)
     return [found[place] for place in range(len(cases))]

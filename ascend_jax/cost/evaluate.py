@@ -9,9 +9,9 @@ import numpy as np
 
 from ascend_jax._compile import OFTEN, SELDOM, quick_jit
 from ascend_jax._pytree import as_arrays
-from ascend_jax.cost.finish import finish
+from ascend_jax.cost.finish import Finished, finish
 from ascend_jax.cost.overlap import OVERLAPS, PIPELINED, Overlap
-from ascend_jax.cost.prepare import prepare
+from ascend_jax.cost.prepare import Prepared, prepare
 from ascend_jax.cost.report import Report, report
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels import kernel_for
@@ -99,13 +99,22 @@ def stack_chips(chips: Sequence[NpuSpec]) -> NpuSpec:
 
 def model(spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel, overlap: Overlap, rounding: Rounding) -> Report:
     """The model itself, on float leaves of rank 0; :func:`evaluate` is its front door."""
-    sizes = {name: jnp.maximum(size, 1.0) for name, size in vars(tiling).items() if name != "preload"}
-    usable = replace(tiling, **sizes)  # nothing divides by zero; the verdict below is of the tiling as it is
+    return report(spec, given, *worked_out(spec, given, usable_sizes(tiling), kernel, overlap, rounding, asked=tiling))
+
+
+def usable_sizes(tiling: Tiling) -> Tiling:
+    """``tiling`` with nothing of which there is none, so that nothing divides by zero."""
+    return replace(tiling, **{name: jnp.maximum(size, 1.0) for name, size in vars(tiling).items() if name != "preload"})
+
+
+def worked_out(
+    spec: NpuSpec, given: Problem, usable: Tiling, kernel: Kernel, overlap: Overlap, rounding: Rounding, *, asked: Tiling
+) -> tuple[Prepared, Finished]:
+    """What the blocks and the slots of ``usable`` decide; the verdict is that of the tiling ``asked`` for."""
     prepared = prepare(spec, given, usable, kernel, overlap, rounding)
     done = finish(spec, given, usable, kernel, prepared, rounding)
-    verdict = jnp.where(too_small(tiling), float(Verdict.BLOCK_TOO_SMALL), done.occupancy.verdict)
-    done = done._replace(occupancy=replace(done.occupancy, verdict=verdict))
-    return report(spec, given, prepared, done)
+    verdict = jnp.where(too_small(asked), float(Verdict.BLOCK_TOO_SMALL), done.occupancy.verdict)
+    return prepared, done._replace(occupancy=replace(done.occupancy, verdict=verdict))
 
 
 def model_grid(specs: NpuSpec, given: Problem, tilings: Tiling, kernel: Kernel, overlap: Overlap, rounding: Rounding) -> Report:

@@ -50,7 +50,7 @@ def finish(spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel, prepar
     pipelined_s = _core_seconds(spec, prepared, Rate(period, fill_s, slots), rounding)
     serial = Rate(prepared.steady.serial_s, jnp.zeros_like(fill_s), {})
     serial_s = _core_seconds(spec, prepared, serial, rounding)
-    work_s = jnp.minimum(pipelined_s, serial_s) + _combine_seconds(spec, given, tiling)
+    work_s = jnp.minimum(pipelined_s, serial_s) + combine_seconds(spec, given, tiling)
     some = jnp.sum(prepared.shapes.tasks) > 0
     start_s = jnp.where(some, start_seconds(spec, kernel, prepared), 0.0)
     seconds = start_s + jnp.where(some, work_s, 0.0)
@@ -108,7 +108,7 @@ def _task_seconds(spec: NpuSpec, prepared: Prepared, rate: Rate, tiles: Array) -
     return largest([tiles * rate.period_s, *(jnp.where(tiles >= 0.5, one, 0.0) for one in held)]) + spec.task_s
 
 
-def _combine_seconds(spec: NpuSpec, given: Problem, tiling: Tiling) -> Array:
+def combine_seconds(spec: NpuSpec, given: Problem, tiling: Tiling) -> Array:
     """Write and read the float32 partial results of split sequences through L2, with one flag each way; 0 without split."""
     work, lengths = given
     rows = jnp.sum(lengths.count * lengths.q_len) * work.q_heads

@@ -15,7 +15,7 @@ from ascend_jax.cost.stages import StageCosts, stage_costs
 from ascend_jax.cost.traffic import Contention
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels.geometry import Geometry, geometry
-from ascend_jax.kernels.kernel import Kernel
+from ascend_jax.kernels.kernel import Buffer, Kernel
 from ascend_jax.occupancy import slot_bytes
 from ascend_jax.rounding import Rounding
 from ascend_jax.tiling.tiling import Tiling
@@ -54,8 +54,7 @@ def prepare(spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel, overl
     piece = kernel.kv_rows if kernel.trim else 0
     shapes = over(lengths)(lambda sequence: geometry(spec, work, tiling, sequence, rounding, piece))(lengths)
     active = jnp.clip(jnp.sum(shapes.tasks), 1.0, spec.cube_cores)
-    workspace = sum((slots[name] for name, buffer in buffers.items() if buffer.memory == "GM"), jnp.zeros_like(active))
-    contention = Contention(active, workspace * LIVE_SLOTS * active)
+    contention = contention_of(buffers, slots, active)
     chunk_slots = {
         flow.buffer: tiling.l0_depth if flow.in_l0c else buffers[flow.buffer].slots + jnp.zeros_like(active)
         for flow in kernel.graph.tile_flows
@@ -67,6 +66,12 @@ def prepare(spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel, overl
         return costs, overlap.steady(Tile(spec, kernel.graph, costs, chunk_slots, shape.tiles_per_task, rounding))
 
     return Prepared(slots, active, shapes, *over(lengths)(one)(lengths, shapes))
+
+
+def contention_of(buffers: dict[str, Buffer], slot_bytes: dict[str, Array], active: Array) -> Contention:
+    """``active`` cores, and what their workspaces take of L2."""
+    workspace = sum((slot_bytes[name] for name, buffer in buffers.items() if buffer.memory == "GM"), jnp.zeros_like(active))
+    return Contention(active, workspace * LIVE_SLOTS * active)
 
 
 def over(lengths: Sequences) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

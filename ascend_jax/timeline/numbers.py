@@ -1,6 +1,5 @@
 """The numbers that a timeline needs of the model: what the stages take for full and for masked tiles, slots, and the report."""
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -9,21 +8,19 @@ from jax import Array
 
 from ascend_jax._compile import SELDOM, quick_jit
 from ascend_jax._pytree import Leaf
-from ascend_jax.cost.finish import _combine_seconds, finish, start_seconds
+from ascend_jax.cost.evaluate import usable_sizes, worked_out
+from ascend_jax.cost.finish import combine_seconds, start_seconds
 from ascend_jax.cost.overlap import PIPELINED
-from ascend_jax.cost.prepare import LIVE_SLOTS, over, prepare
+from ascend_jax.cost.prepare import contention_of, over
 from ascend_jax.cost.report import Report, report
 from ascend_jax.cost.stages import StageCosts, stage_costs
-from ascend_jax.cost.traffic import Contention
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels.geometry import Geometry
 from ascend_jax.kernels.kernel import Kernel
-from ascend_jax.occupancy import too_small
 from ascend_jax.rounding import EXACT
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.timeline.program import Depths
 from ascend_jax.timeline.weights import Durations
-from ascend_jax.verdict import Verdict
 from ascend_jax.workload.problem import Problem
 from ascend_jax.workload.sequences import Sequences
 
@@ -57,15 +54,10 @@ class Numbers(NamedTuple):
 def numbers(spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel) -> Numbers:
     """Everything that depends on chip, workload and tiling; pure, of rank 0, for jit and vmap."""
     work, lengths = given
-    sizes = {name: jnp.maximum(size, 1.0) for name, size in vars(tiling).items() if name != "preload"}
-    usable = replace(tiling, **sizes)  # as in ``model``, whose report this is
-    prepared = prepare(spec, given, usable, kernel, PIPELINED, EXACT)
-    done = finish(spec, given, usable, kernel, prepared, EXACT)
-    verdict = jnp.where(too_small(tiling), float(Verdict.BLOCK_TOO_SMALL), done.occupancy.verdict)
-    done = done._replace(occupancy=replace(done.occupancy, verdict=verdict))
+    usable = usable_sizes(tiling)
+    prepared, done = worked_out(spec, given, usable, kernel, PIPELINED, EXACT, asked=tiling)
     buffers = kernel.buffers(spec, work, usable, EXACT)
-    workspaces = [size for name, size in prepared.slot_bytes.items() if buffers[name].memory == "GM"]
-    others = Contention(prepared.active, sum(workspaces, jnp.zeros_like(prepared.active)) * LIVE_SLOTS * prepared.active)
+    others = contention_of(buffers, prepared.slot_bytes, prepared.active)
 
     def of_kind(sequence: Sequences, shape: Geometry, partial: float) -> StageCosts:
         shape = shape._replace(partial=jnp.full_like(shape.partial, partial))
@@ -79,7 +71,7 @@ def numbers(spec: NpuSpec, given: Problem, tiling: Tiling, kernel: Kernel) -> Nu
     return Numbers(
         report=report(spec, given, prepared, done),
         start_s=start_seconds(spec, kernel, prepared),
-        combine_s=_combine_seconds(spec, given, usable),
+        combine_s=combine_seconds(spec, given, usable),
         tiles=prepared.shapes.tiles,
         period_s=jnp.max(jnp.stack(list(prepared.steady.limits_s.values())), axis=0),
         task_s=sum(prepared.costs.row_busy.values(), spec.task_s),

@@ -5,12 +5,10 @@
 
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 import jax
@@ -188,15 +186,13 @@ def report(repeats: int) -> dict[str, Any]:
 
 
 @click.command()
-@click.option("--json", "target", default="-", help="File for the JSON, or - for stdout [-].")
+@click.option(
+    "--json", "target", type=click.File("w", atomic=True), default="-", help="File for the JSON, or - for stdout [-]."
+)
 @click.option("--repeats", type=click.IntRange(min=1), default=15, help="Timed calls of each; the median counts [15].")
-def main(target: str, repeats: int) -> None:
+def main(target: TextIO, repeats: int) -> None:
     """Print the figures as JSON."""
-    text = json.dumps(report(repeats), indent=2) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-    else:
-        Path(target).write_text(text, encoding="utf-8")
+    target.write(json.dumps(report(repeats), indent=2) + "\n")
 
 
 if __name__ == "__main__":

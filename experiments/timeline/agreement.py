@@ -9,8 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 import jax
@@ -210,8 +209,10 @@ def told(one: Outcome) -> dict[str, Any]:
 @click.option("--cases", default=10_000, help="Cases in all [10000].")
 @click.option("--seed", default=0)
 @click.option("--worst", default=20, help="Cases to list [20].")
-@click.option("--json", "target", default="-", help="File for the JSON, or - for stdout [-].")
-def main(cases: int, seed: int, worst: int, target: str) -> None:
+@click.option(
+    "--json", "target", type=click.File("w", atomic=True), default="-", help="File for the JSON, or - for stdout [-]."
+)
+def main(cases: int, seed: int, worst: int, target: TextIO) -> None:
     """Print quantiles of the error by length and kernel, and the worst cases."""
     jax.config.update("jax_enable_x64", True)
     found = compare(cases, seed)
@@ -223,11 +224,7 @@ def main(cases: int, seed: int, worst: int, target: str) -> None:
         "kernels": {name: summary(part) for name, part in kernels.items()},
         "worst": [told(one) for one in ranked[:worst]],
     }
-    text = json.dumps(data, indent=1, default=str) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-    else:
-        Path(target).write_text(text, encoding="utf-8")
+    target.write(json.dumps(data, indent=1, default=str) + "\n")
 
 
 if __name__ == "__main__":

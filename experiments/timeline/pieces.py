@@ -7,8 +7,7 @@ import json
 import sys
 from collections import defaultdict
 from math import lcm
-from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import agreement
 import click
@@ -130,8 +129,10 @@ def compare(case: agreement.Case, found: Numbers) -> float | None:
 
 @click.command()
 @click.option("--cases", default=60, help="Cases of each kernel [60].")
-@click.option("--json", "target", default="-", help="File for the JSON, or - for stdout [-].")
-def main(cases: int, target: str) -> None:
+@click.option(
+    "--json", "target", type=click.File("w", atomic=True), default="-", help="File for the JSON, or - for stdout [-]."
+)
+def main(cases: int, target: TextIO) -> None:
     """Print quantiles of the signed error by kernel."""
     jax.config.update("jax_enable_x64", True)
     data: dict[str, Any] = {}
@@ -141,11 +142,7 @@ def main(cases: int, target: str) -> None:
         quantiles = np.quantile(errors, [0.0, 0.05, 0.5, 0.95, 1.0]) if errors.size else []
         data[kernel] = {"n": int(errors.size), "quantiles 0, 5, 50, 95, 100 %": [round(float(q), 4) for q in quantiles]}
         print(kernel, data[kernel], file=sys.stderr, flush=True)
-    text = json.dumps(data, indent=2) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-    else:
-        Path(target).write_text(text, encoding="utf-8")
+    target.write(json.dumps(data, indent=2) + "\n")
 
 
 if __name__ == "__main__":
