@@ -37,4 +37,5 @@ SCHEDULES: dict[str, CubeVector] = {
     )
 }
 """By name. ``falite_*``: cann-samples, flash_attn_lite_story (paths, slots and order of issue of each version). ``cann_*``: the
-vendor's FlashAttentionScore and its inference operators; ``wide`` where O of a head above 128 columns adds up in GM."""
+vendor's inference operators; ``wide`` for heads above 256 columns on separated cores, and above 128 on the 950, whose ΔO then
+crosses GM. ``flash_attention_score``: the vendor's training operator."""
