@@ -1,0 +1,1 @@
+"""The numerics: what attention computes, block by block, and the operators that users know."""
