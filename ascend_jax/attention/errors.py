@@ -65,3 +65,9 @@ class NullptrError(AclnnError):
     """An inner null pointer: what the wrapper reports when a step of the first phase gives nothing back."""
 
     code, name = 561103, "ACLNN_ERR_INNER_NULLPTR"
+
+
+class AclnnRuntimeError(AclnnError):
+    """A call that an operator refuses while it runs on the host, such as the one that prepares ``flash_attn``."""
+
+    code, name = 361001, "ACLNN_ERR_RUNTIME_ERROR"
