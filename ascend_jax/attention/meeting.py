@@ -1,0 +1,71 @@
+"""Which blocks meet which, as both directions read it, and the loop over them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import jax
+from jax import Array, lax
+
+from ascend_jax.attention.blocks import Ranges, Table
+from ascend_jax.attention.options import Extras, Settings, Window
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True)
+class Static:
+    """What both directions know when they are compiled. ``lower_side``: some row may not see the first key."""
+
+    settings: Settings
+    q_heads: int
+    kv_heads: int
+    q_len: int
+    kv_len: int
+    lower_side: bool
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a key/value head."""
+        return self.q_heads // self.kv_heads
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """N1, S1, S2: what numbers the elements of the score matrix."""
+        return self.q_heads, self.q_len, self.kv_len
+
+
+class Meeting(NamedTuple):
+    """The blocks of one side, the window of each block's sequence, and the blocks of the other side that each meets."""
+
+    table: Table
+    window: Window
+    ranges: Ranges
+
+    def at(self, batch: Array, block: Array) -> "Meeting":
+        """One block: every field an int32 scalar."""
+        return jax.tree.map(lambda x: x[batch, block], self)
+
+
+class Context(NamedTuple):
+    """Everything beside Q, K, V: the blocks of rows and of keys, and the extras, padded to whole tiles."""
+
+    rows: Meeting
+    keys: Meeting
+    extras: Extras
+
+
+def over(ranges: Ranges, edges: tuple[bool, bool], step: Callable[[Array, State, bool], State], state: State) -> State:
+    """``step(j, state, edge)`` for every block that is met. Only blocks at the edge of the window need it applied.
+
+    ``edges``: whether any block can be at the edge before the whole ones, and after them.
+    """
+    before, after = edges
+    spans = [
+        (ranges.start, ranges.full_start, True) if before else None,
+        (ranges.full_start if before else ranges.start, ranges.full_stop if after else ranges.stop, False),
+        (ranges.full_stop, ranges.stop, True) if after else None,
+    ]
+    for start, stop, edge in filter(None, spans):
+        state = lax.fori_loop(start, stop, lambda j, now, edge=edge: step(j, now, edge), state)
+    return state

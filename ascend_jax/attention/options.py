@@ -1,0 +1,102 @@
+"""What may be asked of the tiled attention: which keys a row sees, how it is cut, and what is done to the scores."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax import Array
+
+FAR = 2**29
+"""Farther than any row or key: sides of a window are clipped to it, so that sums of them stay within int32."""
+
+
+class Window(NamedTuple):
+    """Row i sees key j iff ``lower ≤ j - i ≤ upper`` or ``j < prefix``: whole numbers, or int arrays ``[sequences]``."""
+
+    lower: Any = -FAR
+    upper: Any = FAR
+    prefix: Any = 0
+
+    @classmethod
+    def full(cls) -> "Window":
+        """Every key."""
+        return cls()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is fixed when the operator is compiled.
+
+    Attributes:
+      scale: multiplies the scores.
+      block_q, block_kv: rows of Q, and of K and V, of one block. A block longer than the sequence is the sequence.
+      pse_type: 1 adds the bias before the scale, 0 after it; 2 and 3 add ``slope · -|j - i - alibi_shift|`` and the same of
+        its square root, after the scale.
+      alibi_shift: ``q_start_idx - kv_start_idx``.
+      keep_prob: share of the probabilities that dropout keeps.
+      zero_empty_rows: a row that sees no key gives 0, with maximum ``-FLT_MAX`` and sum ``+FLT_MAX`` (``inner_precise`` 2).
+        Otherwise it gives the mean of V over the keys of its computed blocks, as the kernel does.
+      round_probs: round P to the input type before P·V, and dS before dQ and dK, as the Cube needs them.
+    """
+
+    scale: float = 1.0
+    block_q: int = 128
+    block_kv: int = 128
+    pse_type: int = 1
+    alibi_shift: int = 0
+    keep_prob: float = 1.0
+    zero_empty_rows: bool = False
+    round_probs: bool = True
+
+
+class Extras(NamedTuple):
+    """Tensors beside Q, K and V. ``sequences`` is the batch, or the number of packed sequences with S1, S2 the longest.
+
+    Attributes:
+      bias: ``[sequences|1, N1|1, S1|1, S2]``, pse of type 0 or 1.
+      slopes: ``[sequences|1, N1]`` float32, pse of type 2 or 3.
+      masked: bool ``[sequences|1, N1|1, S1, S2]``, True where the key is masked.
+      keep: bool ``[sequences|1, N1|1, S1, S2]``, True where dropout keeps the probability.
+      philox: ``(seed, offset)``, each a ``(low, high)`` pair of uint32: the same, drawn block by block.
+      sink: float ``[N1]``: one more score per row whose probability goes to no key.
+    """
+
+    bias: Array | None = None
+    slopes: Array | None = None
+    masked: Array | None = None
+    keep: Array | None = None
+    philox: tuple[Any, Any] | None = None
+    sink: Array | None = None
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Sequences that lie behind one another in one row of tokens: first token and length of each, in Q and in K/V."""
+
+    q_starts: tuple[int, ...]
+    q_lens: tuple[int, ...]
+    kv_starts: tuple[int, ...]
+    kv_lens: tuple[int, ...]
+
+
+class Used(NamedTuple):
+    """How many rows and keys of each sequence of a batch exist: int arrays ``[B]``; None: all."""
+
+    q_lens: Any = None
+    kv_lens: Any = None
+
+
+class Attended(NamedTuple):
+    """``out [B, N1, S1, Dv]``, ``softmax_max`` and ``softmax_sum [B, N1, S1]``, ``blocks [B, N1, q blocks]`` computed."""
+
+    out: Array
+    softmax_max: Array
+    softmax_sum: Array
+    blocks: Array
+
+
+def clipped(side: Any) -> Any:
+    """A side of a window within ±``FAR``; numbers and numpy arrays stay on the host."""
+    if isinstance(side, Array):
+        return side.clip(-FAR, FAR).astype(np.int32)
+    return np.clip(np.asarray(side, np.int64), -FAR, FAR).astype(np.int32)
