@@ -1,6 +1,6 @@
 """Calls of ``flash_attn`` for the vendor's own cases: its python tests and the table of its tiling test.
 
-The table's rows reach us without some columns: the types of k and v, cu_seqlens_kv, seqused, metadata, the outputs, formats. What
+The rows of the table reach us without some columns: types of k and v, cu_seqlens_kv, seqused, metadata, outputs, formats. What
 a legal call needs of these is filled in; where a row's note says what is wrong with one of them, the note is followed.
 """
 
@@ -95,11 +95,8 @@ def _from_row(case: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"metadata": _tensor([1024], "int32"), "layout_q": case["layout"]}
     found |= {name: case[name] for name in ("layout_kv", "layout_out", "mask_mode", "win_left", "win_right")}
     found |= {name: _tensor(case[f"{name}_shape"], DTYPES[case["dtype"]]) for name in "qkv"}
-    for name, column, dtype in (
-        ("block_table",) * 2 + ("int32",),
-        ("attn_mask", "atten_mask", "int8"),
-        ("sinks", "sink", "float32"),
-    ):
+    columns = {"block_table": ("block_table", "int32"), "attn_mask": ("atten_mask", "int8"), "sinks": ("sink", "float32")}
+    for name, (column, dtype) in columns.items():
         if column in case:
             found[name] = _tensor(case[column], dtype)
     batch = case["q_shape"][0]
