@@ -92,7 +92,7 @@ def _packed_lengths(call: Call, sizes: Sizes) -> Lengths:
 
 def _without_unused(result: Attended, used: Array) -> Attended:
     """Zeros for the rows past the ``used`` ones of each sequence."""
-    exists = (jnp.arange(result.out.shape[2], dtype=jnp.int32) < used[:, None])[:, None]
+    exists = jnp.arange(result.out.shape[2], dtype=jnp.int32)[None, None] < used[:, None, None]
     out = jnp.where(exists[..., None], result.out, jnp.zeros_like(result.out))
     return result._replace(out=out, softmax_sum=jnp.where(exists, result.softmax_sum, jnp.zeros_like(result.softmax_sum)))
 
