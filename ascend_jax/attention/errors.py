@@ -71,3 +71,9 @@ class AclnnRuntimeError(AclnnError):
     """A call that an operator refuses while it runs on the host, such as the one that prepares ``flash_attn``."""
 
     code, name = 361001, "ACLNN_ERR_RUNTIME_ERROR"
+
+
+class FindKernelError(AclnnError):
+    """A call that the checks pass but for which there is no kernel; here: one whose numerics are not built."""
+
+    code, name = 561003, "ACLNN_ERR_INNER_FIND_KERNEL_ERROR"

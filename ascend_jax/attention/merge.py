@@ -1,0 +1,37 @@
+"""Partial results of attention over disjoint sets of keys put together by their log-sum-exp, as ring attention does."""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+from jax import Array
+
+
+def merge_partials(outs: Sequence[Array], lses: Sequence[Array]) -> tuple[Array, Array]:
+    """``Σ exp(lse_p - m) · out_p / Σ exp(lse_p - m)`` with m the greatest, and the log-sum-exp of all keys.
+
+    Args:
+      outs: one ``[…, D]`` per part.
+      lses: one float ``[…, 1]`` per part; ``+inf`` where a row sees none of the part's keys: the part then counts nothing.
+
+    Returns:
+      The output in the type of the first part, and the log-sum-exp in that of ``lses``; 0 and ``+inf`` for rows that no part
+      has a key for.
+
+    >>> out, lse = merge_partials([jnp.array([[1.0]]), jnp.array([[3.0]])], [jnp.array([[0.0]]), jnp.array([[0.0]])])
+    >>> out.tolist(), round(float(lse[0, 0]), 4)
+    ([[2.0]], 0.6931)
+    """
+    if not outs or len(outs) != len(lses):
+        raise ValueError(f"{len(outs)} outputs and {len(lses)} log-sum-exps: one of each per part, and at least one part")
+    parts = jnp.stack([jnp.asarray(lse) for lse in lses])
+    absent = jnp.isposinf(parts)
+    parts = jnp.where(absent, -jnp.inf, parts)
+    top = jnp.max(parts, axis=0)
+    base = jnp.where(jnp.isneginf(top), jnp.zeros_like(top), top)
+    weights = jnp.exp(parts - base)
+    total = jnp.sum(weights, axis=0)
+    shares = weights / jnp.where(total > 0, total, jnp.ones_like(total))
+    values = jnp.stack([jnp.asarray(out).astype(parts.dtype) for out in outs])
+    kept = jnp.where(shares > 0, shares * values, jnp.zeros_like(values))
+    lse = jnp.where(total > 0, base + jnp.log(jnp.where(total > 0, total, jnp.ones_like(total))), jnp.inf)
+    return jnp.sum(kept, axis=0).astype(jnp.asarray(outs[0]).dtype), lse
