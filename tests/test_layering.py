@@ -18,6 +18,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     **{room: UTILITIES | set(CHAIN[:place]) for place, room in enumerate(CHAIN)},
     "timeline": MODEL,  # beside cost, whose Report it returns
     "attention": UTILITIES | {"workload", "tiling"},
+    "torch_npu": UTILITIES | {"workload", "tiling", "attention"},
     "calibration": MODEL | {"timeline"},
     "runtime": MODEL | {"timeline", "attention"},
     "graph": MODEL | {"timeline", "attention"},

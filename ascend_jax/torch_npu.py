@@ -1,0 +1,106 @@
+"""The operators on PyTorch's CPU tensors, under torch_npu's names: ``import ascend_jax.torch_npu as torch_npu``.
+
+Tensors go in and come out by DLPack; names, arguments, checks and errors are those of the functions below, which take
+jax arrays. Gradients are jax's, as one step of PyTorch's graph. A tensor whose elements have 64 bits goes in as a NumPy
+array, since jax may not be allowed 64 bits: lengths keep their values, and the checks see a float64 as what it is.
+
+Of the fusion attention only ``attention_out`` has a gradient: torch_npu's backward reads no other. The backward operators
+themselves, and anything inside the backward pass, cannot be differentiated again.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ascend_jax.attention.errors import ParamInvalidError
+from ascend_jax.attention.unified import ops as unified
+
+try:
+    torch: Any = import_module("torch")
+except ModuleNotFoundError as missing:
+    message = "ascend_jax.torch_npu needs PyTorch, which is not installed\nRemedy: pip install 'ascend-jax[torch]'"
+    raise ImportError(message) from missing
+
+Run = Callable[[Sequence[Any]], tuple[list[Any], list[Any]]]
+"""An operator as a function of its tensors alone: the results that have a gradient, and the others."""
+
+
+def to_jax(tensor: Any) -> jax.Array | np.ndarray:
+    """A CPU tensor as an array, without a copy where its elements lie one behind the other.
+
+    Raises:
+      ParamInvalidError: the tensor is on another device.
+    """
+    if tensor.device.type != "cpu":
+        raise ParamInvalidError(f"device={tensor.device}", "must be the CPU, where the model computes", "pass tensor.cpu()")
+    compact = tensor.detach().contiguous()
+    return compact.numpy() if compact.dtype.itemsize == 8 else jnp.from_dlpack(compact)
+
+
+def to_torch(result: Any) -> Any:
+    """An array as a tensor of its own, which may be written to; what is no array stays what it is."""
+    return torch.from_dlpack(jax.block_until_ready(result)).clone() if isinstance(result, jax.Array) else result
+
+
+class _Operator(torch.autograd.Function):
+    """An operator as one step of PyTorch's graph."""
+
+    @staticmethod
+    def forward(ctx: Any, run: Run, *tensors: Any) -> tuple[Any, ...]:
+        arrays = [to_jax(tensor) for tensor in tensors]
+        ctx.wanted = [place for place, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
+
+        def of_wanted(*wanted: Any) -> tuple[list[Any], list[Any]]:
+            given = dict(zip(ctx.wanted, wanted, strict=True))
+            return run([given.get(place, array) for place, array in enumerate(arrays)])
+
+        if ctx.wanted:
+            found, ctx.back, others = jax.vjp(of_wanted, *(arrays[place] for place in ctx.wanted), has_aux=True)
+        else:
+            found, others = of_wanted()
+        results, rest = [to_torch(x) for x in found], [to_torch(x) for x in others]
+        ctx.count = len(results)
+        ctx.mark_non_differentiable(*(x for x in rest if isinstance(x, torch.Tensor)))
+        ctx.save_for_backward(*tensors)  # jax reads their memory again: PyTorch then refuses a tensor written to meanwhile
+        return (*results, *rest)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *towards: Any) -> tuple[Any, ...]:
+        tensors = ctx.saved_tensors
+        gradients = ctx.back([to_jax(x) for x in towards[: ctx.count]])
+        found = dict(zip(ctx.wanted, gradients, strict=True))
+        return None, *(to_torch(found[place]) if place in found else None for place in range(len(tensors)))
+
+
+def on_tensors(operator: Callable[..., Any], with_gradient: int) -> Callable[..., Any]:
+    """``operator`` for tensors: each of its arguments, or of a list among them, may be one. ``with_gradient``: of how many
+    results, the first ones, there is a gradient."""
+
+    @functools.wraps(operator)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        leaves, arguments = jax.tree.flatten((args, kwargs))
+        places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        structure = None
+
+        def run(arrays: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+            nonlocal structure
+            given = dict(zip(places, arrays, strict=True))
+            args, kwargs = jax.tree.unflatten(arguments, [given.get(place, leaf) for place, leaf in enumerate(leaves)])
+            results, structure = jax.tree.flatten(operator(*args, **kwargs))
+            return results[:with_gradient], results[with_gradient:]
+
+        tensors = [leaves[place] for place in places]
+        with torch.set_grad_enabled(torch.is_grad_enabled() and with_gradient > 0):
+            results = _Operator.apply(run, *tensors)
+        return jax.tree.unflatten(structure, results)
+
+    return call
+
+
+flash_attn = on_tensors(unified.flash_attn, 2)
