@@ -5,10 +5,12 @@ jax arrays. Gradients are jax's, as one step of PyTorch's graph. A tensor whose 
 array, since jax may not be allowed 64 bits: lengths keep their values, and the checks see a float64 as what it is.
 
 Of the fusion attention only ``attention_out`` has a gradient: torch_npu's backward reads no other. The backward operators
-themselves, and anything inside the backward pass, cannot be differentiated again.
+themselves, and anything inside the backward pass, cannot be differentiated again. Where weights are dropped and no seed is
+given, PyTorch's generator gives it, so that `torch.manual_seed` decides.
 """
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
@@ -18,7 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ascend_jax.attention.errors import ParamInvalidError
-from ascend_jax.attention.unified import ops as unified
+from ascend_jax.attention.fusion import grad, ops
+from ascend_jax.attention.infer.ops import npu_fused_infer_attention_score as fused_infer
+from ascend_jax.attention.unified import metadata
+from ascend_jax.attention.unified.ops import flash_attn as unified
 
 try:
     torch: Any = import_module("torch")
@@ -103,4 +108,33 @@ def on_tensors(operator: Callable[..., Any], with_gradient: int) -> Callable[...
     return call
 
 
-flash_attn = on_tensors(unified.flash_attn, 2)
+def with_drawn_seed(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """``operator`` with a seed from PyTorch's generator where it would draw a dropout mask and the caller gave none."""
+    signature = inspect.signature(operator)
+
+    @functools.wraps(operator)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        given |= given.pop("options", {})
+        if given.get("keep_prob", 1.0) < 1 and given.get("dropout_mask") is None and "seed" not in given:
+            kwargs["seed"] = int(torch.randint(2**63 - 1, ()))
+        return operator(*args, **kwargs)
+
+    return call
+
+
+npu_fusion_attention = with_drawn_seed(on_tensors(ops.npu_fusion_attention, 1))
+npu_fusion_attention_v2 = with_drawn_seed(on_tensors(ops.npu_fusion_attention_v2, 1))
+npu_flash_attention = with_drawn_seed(on_tensors(ops.npu_flash_attention, 1))
+npu_fusion_attention_grad = on_tensors(grad.npu_fusion_attention_grad, 0)
+npu_fusion_attention_grad_v2 = on_tensors(grad.npu_fusion_attention_grad_v2, 0)
+npu_fused_infer_attention_score = on_tensors(fused_infer, 2)
+flash_attn = on_tensors(unified, 2)
+flash_attn_metadata = on_tensors(metadata.flash_attn_metadata, 0)
+
+
+@functools.wraps(npu_fusion_attention)
+def npu_fusion_attention_v3(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    """``npu_fusion_attention`` as its third version gives it: lengths may be tensors, seed and offset are, and no numels."""
+    found = npu_fusion_attention(*args, **kwargs)
+    return *found[:4], torch.tensor(found.seed), torch.tensor(found.offset)
