@@ -191,7 +191,7 @@ def test_a_huge_call_is_only_looked_at() -> None:
 def test_metadata_has_the_device_s_length() -> None:
     found = flash_attn_metadata(8, 2, 128, batch_size=3, max_seqlen_q=64, max_seqlen_kv=256, mask_mode=0)
     assert (found.dtype, found.shape) == (jnp.int32, (12288,))  # (108·3·2 + 1)·16 words, in steps of 4096
-    packed = {"cu_seqlens_q": (0, 60, 100), "cu_seqlens_kv": (0, 30, 90), "layout_q": "TND", "layout_kv": "TND"}
+    packed: dict[str, Any] = {"cu_seqlens_q": (0, 60, 100), "cu_seqlens_kv": (0, 30, 90), "layout_q": "TND", "layout_kv": "TND"}
     assert flash_attn_metadata(8, 2, 64, **packed, layout_out="TND", mask_mode=3).shape == (8192,)
 
 
@@ -212,8 +212,9 @@ def test_metadata_has_the_device_s_length() -> None:
     ],
 )
 def test_what_metadata_refuses(change: dict[str, Any], first_line: str) -> None:
-    call = {"num_heads_q": 8, "num_heads_kv": 2, "head_dim": 128, "batch_size": 3, "max_seqlen_q": 64, "max_seqlen_kv": 256}
+    call: dict[str, Any] = {"num_heads_q": 8, "num_heads_kv": 2, "head_dim": 128, "mask_mode": 0}
+    call |= {"batch_size": 3, "max_seqlen_q": 64, "max_seqlen_kv": 256}
     with pytest.raises(AclnnRuntimeError) as refused:
-        flash_attn_metadata(**(call | {"mask_mode": 0} | change))
+        flash_attn_metadata(**(call | change))
     assert refused.value.code == 361001
     assert str(refused.value).startswith(first_line)

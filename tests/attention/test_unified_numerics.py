@@ -24,14 +24,9 @@ def drawn(seed: int, *shape: int, dtype: Any = jnp.float16) -> Array:
 
 def attended(q: Array, k: Array, v: Array, *, mode: int = 0, **more: Any) -> tuple[Array, Array]:
     """``flash_attn`` with everything that every call needs, in BNSD unless told otherwise."""
-    layouts = dict.fromkeys(("layout_q", "layout_kv", "layout_out"), "BNSD")
-    always: dict[str, Any] = layouts | {
-        "metadata": METADATA,
-        "softmax_scale": SCALE,
-        "return_softmax_lse": True,
-        "mask_mode": mode,
-    }
-    return flash_attn(q, k, v, **(always | ({"attn_mask": MASK} if mode else {}) | more))
+    call: dict[str, Any] = {"metadata": METADATA, "softmax_scale": SCALE, "return_softmax_lse": True, "mask_mode": mode}
+    call |= dict.fromkeys(("layout_q", "layout_kv", "layout_out"), "BNSD") | ({"attn_mask": MASK} if mode else {}) | more
+    return flash_attn(q, k, v, **call)
 
 
 def seen(q_len: int, kv_len: int, left: int | None, right: int | None) -> np.ndarray:
