@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 Pair = tuple[jax.Array, jax.Array]
 """A number of 64 bits as (low, high) words, uint32."""
@@ -54,14 +55,19 @@ def _sum(a: Pair, b: Pair) -> Pair:
 
 
 def philox4x32(counter: Sequence[jax.Array], key: Sequence[jax.Array], rounds: int = ROUNDS) -> tuple[jax.Array, ...]:
-    """The four uint32 words that Philox4x32 draws at ``counter`` (four words, of shapes that broadcast) under ``key`` (two)."""
-    zero, one, two, three = counter
-    for number in range(rounds):
-        first, second = (key[i] + jnp.uint32(KEY_STEPS[i] * number & 0xFFFFFFFF) for i in (0, 1))
+    """The four uint32 words that Philox4x32 draws at ``counter`` (four words, of shapes that broadcast) under ``key`` (two).
+
+    A loop, not seven rounds in a row: XLA would fuse those into what reads the words, and draw anew for every byte of a draw.
+    """
+
+    def draw(_: jax.Array, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        zero, one, two, three, first, second = state
         low, high = _product(zero, jnp.uint32(MULTIPLIERS[0]))
         other_low, other_high = _product(two, jnp.uint32(MULTIPLIERS[1]))
-        zero, one, two, three = other_high ^ one ^ first, other_low, high ^ three ^ second, low
-    return zero, one, two, three
+        words = other_high ^ one ^ first, other_low, high ^ three ^ second, low
+        return *words, first + jnp.uint32(KEY_STEPS[0]), second + jnp.uint32(KEY_STEPS[1])
+
+    return lax.fori_loop(0, rounds, draw, (*jnp.broadcast_arrays(*counter), *key))[:4]
 
 
 def keep_limit(keep_prob: float) -> int:
