@@ -30,6 +30,7 @@ def shapes_of(call: tuple[Callable, dict[str, Any]]) -> Any:
 TEST = {"N1": 4, "N2": 2, "D": 64, "DV": 64, "dtype": "bf16", "layout_out": "BNSD", "mask_mode": 0}
 ROW = {"q_shape": [2, 16, 4, 64], "k_shape": [2, 20, 2, 64], "v_shape": [2, 20, 2, 64], "dtype": "FLOAT16", "mask_mode": 0}
 ROW |= {"layout": "BSND", "layout_kv": "BSND", "layout_out": "BSND", "win_left": -1, "win_right": -1, "note": "plain"}
+PAGES = {"layout_kv": "PA_BBND", "k_shape": [4, 32, 2, 64], "v_shape": [4, 32, 2, 64], "block_table": [2, 2]}
 
 
 def test_pages_are_dealt_out_where_no_table_is_given(cases: ModuleType) -> None:
@@ -73,10 +74,7 @@ def test_a_plain_row_is_a_legal_call(cases: ModuleType) -> None:
         ({"note": "Seqused_dtype_not_INT32"}, "seqused_q float16[2]: must be int32"),
         ({"note": "Seqused_shape_not_B"}, "seqused_q int32[3]: must hold B = 2"),
         ({"note": "Return_softmax_lse_invalid_value"}, "return_softmax_lse=2"),
-        (
-            {"note": "PA_no_seqused_kv", "layout_kv": "PA_BBND", "k_shape": [4, 32, 2, 64], "v_shape": [4, 32, 2, 64]},
-            "block_table=None",
-        ),
+        ({"note": "PA_no_seqused_kv"} | PAGES, "seqused_kv=None: pages need it"),
         ({"note": "", "sink": [4]}, "sinks float32[4]"),
         ({"note": "", "cu_seqlens_q": [3]}, "cu_seqlens_q given"),
     ],
