@@ -56,16 +56,16 @@ class _Operator(torch.autograd.Function):
     """An operator as one step of PyTorch's graph."""
 
     @staticmethod
-    def forward(ctx: Any, run: Run, *tensors: Any) -> tuple[Any, ...]:
+    def forward(ctx: Any, run: Run, wanted: list[int], *tensors: Any) -> tuple[Any, ...]:
         arrays = [to_jax(tensor) for tensor in tensors]
-        ctx.wanted = [place for place, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
+        ctx.wanted = wanted
 
-        def of_wanted(*wanted: Any) -> tuple[list[Any], list[Any]]:
-            given = dict(zip(ctx.wanted, wanted, strict=True))
+        def of_wanted(*chosen: Any) -> tuple[list[Any], list[Any]]:
+            given = dict(zip(wanted, chosen, strict=True))
             return run([given.get(place, array) for place, array in enumerate(arrays)])
 
-        if ctx.wanted:
-            found, ctx.back, others = jax.vjp(of_wanted, *(arrays[place] for place in ctx.wanted), has_aux=True)
+        if wanted:
+            found, ctx.back, others = jax.vjp(of_wanted, *(arrays[place] for place in wanted), has_aux=True)
         else:
             found, others = of_wanted()
         results, rest = [to_torch(x) for x in found], [to_torch(x) for x in others]
@@ -80,12 +80,11 @@ class _Operator(torch.autograd.Function):
         tensors = ctx.saved_tensors
         gradients = ctx.back([to_jax(x) for x in towards[: ctx.count]])
         found = dict(zip(ctx.wanted, gradients, strict=True))
-        return None, *(to_torch(found[place]) if place in found else None for place in range(len(tensors)))
+        return None, None, *(to_torch(found[place]) if place in found else None for place in range(len(tensors)))
 
 
 def on_tensors(operator: Callable[..., Any], with_gradient: int) -> Callable[..., Any]:
-    """``operator`` for tensors: each of its arguments, or of a list among them, may be one. ``with_gradient``: of how many
-    results, the first ones, there is a gradient."""
+    """``operator`` with tensors for arrays, in lists of them too. Its first ``with_gradient`` results have a gradient."""
 
     @functools.wraps(operator)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -101,8 +100,9 @@ def on_tensors(operator: Callable[..., Any], with_gradient: int) -> Callable[...
             return results[:with_gradient], results[with_gradient:]
 
         tensors = [leaves[place] for place in places]
-        with torch.set_grad_enabled(torch.is_grad_enabled() and with_gradient > 0):
-            results = _Operator.apply(run, *tensors)
+        needed = torch.is_grad_enabled() and with_gradient > 0
+        wanted = [place for place, tensor in enumerate(tensors) if needed and tensor.requires_grad]
+        results = _Operator.apply(run, wanted, *tensors)
         return jax.tree.unflatten(structure, results)
 
     return call
