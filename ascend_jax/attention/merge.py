@@ -26,12 +26,13 @@ def merge_partials(outs: Sequence[Array], lses: Sequence[Array]) -> tuple[Array,
     parts = jnp.stack([jnp.asarray(lse) for lse in lses])
     absent = jnp.isposinf(parts)
     parts = jnp.where(absent, -jnp.inf, parts)
-    top = jnp.max(parts, axis=0)
+    top = jnp.max(parts, axis=0, keepdims=True)
     base = jnp.where(jnp.isneginf(top), jnp.zeros_like(top), top)
     weights = jnp.exp(parts - base)
-    total = jnp.sum(weights, axis=0)
-    shares = weights / jnp.where(total > 0, total, jnp.ones_like(total))
+    total = jnp.sum(weights, axis=0, keepdims=True)
+    some = jnp.where(total > 0, total, jnp.ones_like(total))
+    shares = weights / some
     values = jnp.stack([jnp.asarray(out).astype(parts.dtype) for out in outs])
     kept = jnp.where(shares > 0, shares * values, jnp.zeros_like(values))
-    lse = jnp.where(total > 0, base + jnp.log(jnp.where(total > 0, total, jnp.ones_like(total))), jnp.inf)
+    lse = jnp.where(total > 0, base + jnp.log(some), jnp.inf)[0]
     return jnp.sum(kept, axis=0).astype(jnp.asarray(outs[0]).dtype), lse

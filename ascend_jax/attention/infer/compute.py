@@ -56,7 +56,7 @@ def _extras(f: Facts, spans: Spans, padding: Padding, keys: int) -> Extras:
 
 def _whole_mask(f: Facts) -> Array:
     """``[B|1, 1, S1, ≥S2]``, True: masked. In two dimensions one row per batch for a query of one row, else all rows."""
-    mask = jnp.asarray(f.call.atten_mask) != 0
+    mask = jnp.asarray(f.call.atten_mask).astype(jnp.bool_)
     if mask.ndim == 2:
         mask = mask[: f.b, None] if f.s1 == 1 and mask.shape[0] >= f.b else mask[None]
     if mask.ndim == 3:

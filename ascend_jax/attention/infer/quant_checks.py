@@ -55,7 +55,12 @@ def existence(f: Facts) -> None:
         per_head = modes in ((6, 6, 8), (3, 3, 2)) or (f.rope == "split" and modes == (3, 0, 0))
         needed = (*needed, "dequant_scale_query") if per_head else ("quant_scale1", "dequant_scale1", "dequant_scale2")
     missing = [name for name in needed if names.get(name) is None]
-    refuse(bool(missing), f"{f.kv_dtype} keys without {', '.join(missing)}", "must be given", f"pass {', '.join(missing)}")
+    refuse(
+        bool(missing),
+        f"key of {f.kv_dtype} with query of {f.q_dtype}, without {', '.join(missing)}",
+        "must be given",
+        f"pass {', '.join(missing)}, or query, key and value of one float type",
+    )
     refuse(
         f.quant == "anti" and f.call.antiquant_mode != 0,
         f"antiquant_mode={f.call.antiquant_mode}",

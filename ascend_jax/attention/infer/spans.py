@@ -26,6 +26,8 @@ def spans_of(f: Facts) -> Spans:
         return Spans(np.asarray(differences(q)), np.asarray(kv if f.storage == "paged" else differences(kv)))
     s2 = np.asarray([x.shape[_tokens(f)] for x in f.call.key]) if f.storage == "list" else f.s2
     q, kv = _each(f, f.lengths_q, f.s1), _each(f, f.call.lengths_kv, s2)
+    if not isinstance(q, np.ndarray) or not isinstance(kv, np.ndarray):
+        q, kv = (jnp.asarray(x, jnp.int32) for x in (q, kv))
     return Spans(q, kv + f.prefix_len)
 
 
@@ -101,5 +103,5 @@ def tree_mask(f: Facts, spans: Spans) -> Array:
     squares = spans.q**2 if f.packed else np.full(len(spans.q), f.s1**2)
     width = spans.q[:, None, None] if f.packed else f.s1
     places = (np.cumsum(squares) - squares)[:, None, None] + rows * width + at
-    flat = jnp.asarray(f.call.atten_mask).reshape(-1) != 0
+    flat = jnp.asarray(f.call.atten_mask).reshape(-1).astype(jnp.bool_)
     return (jnp.take(flat, np.where(inside, places, 0), mode="clip") & inside)[:, None]
