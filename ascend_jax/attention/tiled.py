@@ -1,47 +1,20 @@
 """Blockwise attention with online softmax: memory linear in the sequence, and no work for blocks that the mask excludes."""
 
 from functools import partial
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ascend_jax.attention.backward import Saved, backward
-from ascend_jax.attention.blocks import (
-    Side,
-    cut_batch,
-    cut_packed,
-    from_blocks,
-    key_ranges,
-    row_ranges,
-    to_blocks,
-    window_of,
-)
-from ascend_jax.attention.forward import forward
-from ascend_jax.attention.meeting import Context, Meeting, Static
-from ascend_jax.attention.options import Attended, Extras, Packed, Settings, Used, Window
-from ascend_jax.attention.scores import accumulator, pad_to_tiles
+from ascend_jax.attention.blocks import from_blocks, to_blocks
+from ascend_jax.attention.core import Gradients, attend_blocks, gradients_of_blocks
+from ascend_jax.attention.dropout import split_words
+from ascend_jax.attention.options import Attended, Extras, Packed, Settings, Used, Window, clipped
+from ascend_jax.attention.plan import QKV, Form, plan_of, qkv_blocks, used_only
+from ascend_jax.attention.scores import accumulator
 
 __all__ = ["Attended", "Extras", "Gradients", "Packed", "Settings", "Used", "Window", "tiled_attention", "tiled_backward"]
-
-
-class Gradients(NamedTuple):
-    """Gradients in the types of what they belong to; ``bias`` and ``sink`` are None where there is none."""
-
-    query: Array
-    key: Array
-    value: Array
-    bias: Array | None
-    sink: Array | None
-
-
-class _Plan(NamedTuple):
-    q_side: Side
-    kv_side: Side
-    context: Context
-    static: Static
 
 
 def tiled_attention(
@@ -67,19 +40,7 @@ def tiled_attention(
     Differentiable by query, key, value, ``extras.bias`` and ``extras.sink``, and through the statistics wherever they are used
     as a whole (``max + log(sum)``), block by block as well.
     """
-    plan = _plan((query, key, value), window, settings, extras, lengths)
-    if _is_empty((query, key, value), plan):
-        return _nothing(query, value)
-    found = _attend(plan.static, _qkv_blocks((query, key, value), plan), plan.context)
-    out, top, total = (from_blocks(x, plan.q_side, query.shape[0], query.shape[2]) for x in found[:3])
-    return Attended(out, top, total, found[3].reshape(*query.shape[:2], -1))
-
-
-def _nothing(query: Array, value: Array) -> Attended:
-    """The answer where no row or no key exists."""
-    shape, dtype = query.shape[:3], accumulator(query.dtype)
-    out, statistics = jnp.zeros((*shape, value.shape[3]), query.dtype), jnp.zeros(shape, dtype)
-    return Attended(out, statistics, statistics, jnp.zeros((*shape[:2], 0), jnp.int32))
+    return _attend(*_at_the_boundary(query, window, settings, extras, lengths), (query, key, value))
 
 
 def tiled_backward(
@@ -93,103 +54,54 @@ def tiled_backward(
     lengths: Packed | Used | None = None,
 ) -> Gradients:
     """The gradients of ``sum(out · d_out)`` from ``saved``: output, maximum and sum of :func:`tiled_attention`."""
-    (query, key, _), plan = qkv, _plan(qkv, window, settings, extras, lengths)
-    if _is_empty(qkv, plan):
+    return _differentiate(*_at_the_boundary(qkv[0], window, settings, extras, lengths), qkv, (*saved, d_out))
+
+
+def _at_the_boundary(
+    query: Array, window: Window, settings: Settings, extras: Extras, lengths: Packed | Used | None
+) -> tuple[Form, Window, Extras, Used]:
+    """What is fixed at compile time, and numbers of a person as arrays of the types that the program takes."""
+    packed = lengths if isinstance(lengths, Packed) else None
+    used = Used(*(None if x is None else jnp.asarray(x, jnp.int32) for x in lengths)) if isinstance(lengths, Used) else Used()
+    longest = query.shape[2] if packed is None else max(packed.q_lens, default=0)
+    lower_side = isinstance(window.lower, Array) or bool(np.any(np.asarray(window.lower) > -longest))
+    if extras.philox is not None:
+        seed, offset = extras.philox
+        extras = extras._replace(philox=(split_words(seed), split_words(offset)))
+    return Form(settings, packed, lower_side), Window(*map(clipped, window)), extras, used
+
+
+@partial(jax.jit, static_argnums=0)
+def _attend(form: Form, window: Window, extras: Extras, used: Used, qkv: QKV) -> Attended:
+    (query, _, value), plan = qkv, plan_of(form, qkv, window, extras, used)
+    if plan.empty or 0 in (*query.shape, *value.shape):
+        return _nothing(query, value)
+    *found, blocks = attend_blocks(plan.static, qkv_blocks(plan, qkv, used), plan.context)
+    rows = (from_blocks(x, plan.q_side, query.shape[0], query.shape[2]) for x in found)
+    out, top, total = (used_only(x, used.q_lens) for x in rows)
+    return Attended(out, top, total, blocks.reshape(*query.shape[:2], -1))
+
+
+def _nothing(query: Array, value: Array) -> Attended:
+    """The answer where no row or no key exists."""
+    shape, dtype = query.shape[:3], accumulator(query.dtype)
+    out, statistics = jnp.zeros((*shape, value.shape[3]), query.dtype), jnp.zeros(shape, dtype)
+    return Attended(out, statistics, statistics, jnp.zeros((*shape[:2], 0), jnp.int32))
+
+
+@partial(jax.jit, static_argnums=0)
+def _differentiate(
+    form: Form, window: Window, extras: Extras, used: Used, qkv: QKV, rows: tuple[Array, Array, Array, Array]
+) -> Gradients:
+    (query, key, value), plan = qkv, plan_of(form, qkv, window, extras, used)
+    if plan.empty or 0 in (*query.shape, *value.shape):
         return jax.tree.map(jnp.zeros_like, Gradients(*qkv, extras.bias, extras.sink))
-    out, d_out = (to_blocks(x, plan.q_side) for x in (saved[0], d_out))
-    top, total = (to_blocks(x[..., None], plan.q_side)[..., 0] for x in saved[1:])
-    found = _gradients(plan.static, _qkv_blocks(qkv, plan), (out, top, total), d_out, plan.context)
+    out, d_out = (to_blocks(x, plan.q_side) for x in (rows[0], rows[3]))
+    top, total = (to_blocks(x[..., None], plan.q_side)[..., 0] for x in rows[1:3])
+    found = gradients_of_blocks(plan.static, qkv_blocks(plan, qkv, used), (out, top, total), d_out, plan.context)
     d_q = from_blocks(found.query, plan.q_side, query.shape[0], query.shape[2])
     d_k, d_v = (from_blocks(x, plan.kv_side, key.shape[0], key.shape[2]) for x in (found.key, found.value))
     d_bias = found.bias
     if d_bias is not None and extras.bias is not None:
         d_bias = d_bias[:, :, : extras.bias.shape[2], : extras.bias.shape[3]]
     return Gradients(d_q, d_k, d_v, d_bias, found.sink)
-
-
-def _is_empty(qkv: tuple[Array, Array, Array], plan: _Plan) -> bool:
-    """Whether there is no row, no key or no column at all."""
-    blocks = (plan.context.rows.table.first.size, plan.context.keys.table.first.size)
-    return 0 in (*blocks, *qkv[0].shape, *qkv[1].shape, *qkv[2].shape)
-
-
-def _qkv_blocks(qkv: tuple[Array, Array, Array], plan: _Plan) -> tuple[Array, Array, Array]:
-    query, key, value = qkv
-    return to_blocks(query, plan.q_side), to_blocks(key, plan.kv_side), to_blocks(value, plan.kv_side)
-
-
-def _plan(
-    qkv: tuple[Array, Array, Array], window: Window, settings: Settings, extras: Extras, lengths: Packed | Used | None
-) -> _Plan:
-    query, key, _ = qkv
-    tokens, block = (query.shape[2], key.shape[2]), (settings.block_q, settings.block_kv)
-    if isinstance(lengths, Packed):
-        q_side, kv_side = cut_packed(tokens, block, lengths)
-        tokens = (max(lengths.q_lens, default=0), max(lengths.kv_lens, default=0))
-    else:
-        q_side, kv_side = cut_batch(query.shape[0], tokens, block, Used() if lengths is None else lengths)
-    q_window, kv_window = (window_of(window, side.table) for side in (q_side, kv_side))
-    rows = Meeting(q_side.table, q_window, key_ranges(q_window, q_side.table, q_side.block, kv_side.block))
-    keys = Meeting(kv_side.table, kv_window, row_ranges(kv_window, kv_side.table, kv_side.block, q_side.block))
-    lower_side = isinstance(window.lower, Array) or bool(np.any(np.asarray(window.lower) > -tokens[0]))
-    padded = (pad_to_tiles(x, q_side.block, kv_side.block) for x in (extras.bias, extras.masked, extras.keep))
-    bias, masked, keep = padded
-    static = Static(settings, query.shape[1], key.shape[1], *tokens, lower_side)
-    return _Plan(q_side, kv_side, Context(rows, keys, extras._replace(bias=bias, masked=masked, keep=keep)), static)
-
-
-@partial(jax.jit, static_argnums=0)
-def _attend(static: Static, qkv: tuple[Array, Array, Array], context: Context) -> tuple[Array, Array, Array, Array]:
-    return _core(static, qkv, context)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _core(static: Static, qkv: tuple[Array, Array, Array], context: Context) -> tuple[Array, Array, Array, Array]:
-    return forward(qkv, context, static)
-
-
-def _core_forward(static: Static, qkv: tuple[Array, Array, Array], context: Context) -> Any:
-    found = forward(qkv, context, static)
-    return found, (qkv, context, found[:3])
-
-
-def _core_backward(static: Static, saved: Any, cotangents: tuple[Array, ...]) -> tuple[Any, ...]:
-    qkv, context, found = saved
-    d_out, _, d_total, _ = cotangents
-    d_q, d_k, d_v, d_bias, d_sink = _gradients(static, qkv, found, d_out, context, d_total=d_total)
-    return (d_q, d_k, d_v), Context(None, None, Extras(bias=d_bias, sink=d_sink))  # pyright: ignore[reportArgumentType]
-
-
-_core.defvjp(_core_forward, _core_backward)
-
-
-def _gradients(
-    static: Static,
-    qkv: tuple[Array, Array, Array],
-    found: tuple[Array, Array, Array],
-    d_out: Array,
-    context: Context,
-    *,
-    d_total: Array | None = None,
-) -> Gradients:
-    """Gradients of the blocks. ``d_total``: how the result depends on the sums, beside the output."""
-    (q, k, v), (out, top, total), table = qkv, found, context.rows.table
-    dtype, extras = accumulator(q.dtype), context.extras
-    delta = jnp.sum(out.astype(dtype) * d_out.astype(dtype), axis=3)
-    if d_total is not None:
-        delta = delta - d_total * total  # dP grows by what the sum is worth, and P·sum is the sum's derivative
-    row = table.first[..., None] + jnp.arange(q.shape[2], dtype=jnp.int32)[None, None]
-    exists = jnp.repeat(row < table.length[..., None], static.q_heads, axis=0)
-    top = jnp.where(exists, top, jnp.inf)  # rows that do not exist have no probability, whatever stands in their place
-    share = 1 / jnp.where(total > 0, total, jnp.ones_like(total))
-    sums = backward(Saved(q, d_out, top, share, delta), (k, v), context, static)
-    d_bias = None if extras.bias is None or sums.d_bias is None else sums.d_bias.astype(extras.bias.dtype)
-    d_sink = None if extras.sink is None else _sink_gradient(extras.sink, (top, share, delta))
-    return Gradients(sums.dq.astype(q.dtype), sums.dk.astype(k.dtype), sums.dv.astype(v.dtype), d_bias, d_sink)
-
-
-def _sink_gradient(sink: Array, rows: tuple[Array, Array, Array]) -> Array:
-    """``-Σ P_sink · delta`` of each head: the sink's probability meets no value."""
-    top, share, delta = (x.reshape(-1, sink.shape[0], x.shape[1] * x.shape[2]) for x in rows)
-    probs = jnp.exp(sink.astype(top.dtype)[None, :, None] - top) * share
-    return -jnp.sum(probs * delta, axis=(0, 2)).astype(sink.dtype)

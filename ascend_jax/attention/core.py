@@ -1,0 +1,81 @@
+"""The blocks' attention as one differentiable function: forward and backward joined by what is saved between them."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from ascend_jax.attention.backward import Saved, backward
+from ascend_jax.attention.forward import forward
+from ascend_jax.attention.meeting import Context, Static
+from ascend_jax.attention.options import Extras
+from ascend_jax.attention.scores import accumulator
+
+
+class Gradients(NamedTuple):
+    """Gradients in the types of what they belong to; ``bias`` and ``sink`` are None where there is none."""
+
+    query: Array
+    key: Array
+    value: Array
+    bias: Array | None
+    sink: Array | None
+
+
+def attend_blocks(static: Static, qkv: tuple[Array, Array, Array], context: Context) -> tuple[Array, Array, Array, Array]:
+    """Output, maximum, sum and blocks computed of ``forward``, differentiable by Q, K, V, bias and sink."""
+    return _core(static, qkv, context)  # pyright: ignore[reportReturnType] (custom_vjp loses the type)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _core(static: Static, qkv: tuple[Array, Array, Array], context: Context) -> tuple[Array, Array, Array, Array]:
+    return forward(qkv, context, static)
+
+
+def _core_forward(static: Static, qkv: tuple[Array, Array, Array], context: Context) -> Any:
+    found = forward(qkv, context, static)
+    return found, (qkv, context, found[:3])
+
+
+def _core_backward(static: Static, saved: Any, cotangents: tuple[Array, ...]) -> tuple[Any, ...]:
+    qkv, context, found = saved
+    d_out, _, d_total, _ = cotangents
+    d_q, d_k, d_v, d_bias, d_sink = gradients_of_blocks(static, qkv, found, d_out, context, d_total=d_total)
+    return (d_q, d_k, d_v), Context(None, None, Extras(bias=d_bias, sink=d_sink))  # pyright: ignore[reportArgumentType]
+
+
+_core.defvjp(_core_forward, _core_backward)
+
+
+def gradients_of_blocks(
+    static: Static,
+    qkv: tuple[Array, Array, Array],
+    found: tuple[Array, Array, Array],
+    d_out: Array,
+    context: Context,
+    *,
+    d_total: Array | None = None,
+) -> Gradients:
+    """Gradients of the blocks. ``d_total``: how the result depends on the sums, beside the output."""
+    (q, k, v), (out, top, total), table = qkv, found, context.rows.table
+    dtype, extras = accumulator(q.dtype), context.extras
+    delta = jnp.sum(out.astype(dtype) * d_out.astype(dtype), axis=3)
+    if d_total is not None:
+        delta = delta - d_total * total  # dP grows by what the sum is worth, and P·sum is the sum's derivative
+    row = table.first[..., None] + jnp.arange(q.shape[2], dtype=jnp.int32)[None, None]
+    exists = jnp.repeat(row < table.length[..., None], static.q_heads, axis=0)
+    top = jnp.where(exists, top, jnp.inf)  # rows that do not exist have no probability, whatever stands in their place
+    share = 1 / jnp.where(total > 0, total, jnp.ones_like(total))
+    sums = backward(Saved(q, d_out, top, share, delta), (k, v), context, static)
+    d_bias = None if extras.bias is None or sums.d_bias is None else sums.d_bias.astype(extras.bias.dtype)
+    d_sink = None if extras.sink is None else _sink_gradient(extras.sink, (top, share, delta))
+    return Gradients(sums.dq.astype(q.dtype), sums.dk.astype(k.dtype), sums.dv.astype(v.dtype), d_bias, d_sink)
+
+
+def _sink_gradient(sink: Array, rows: tuple[Array, Array, Array]) -> Array:
+    """``-Σ P_sink · delta`` of each head: the sink's probability meets no value."""
+    top, share, delta = (x.reshape(-1, sink.shape[0], x.shape[1] * x.shape[2]) for x in rows)
+    probs = jnp.exp(sink.astype(top.dtype)[None, :, None] - top) * share
+    return -jnp.sum(probs * delta, axis=(0, 2)).astype(sink.dtype)

@@ -1,0 +1,68 @@
+"""From a call to its blocks: cut, padded, and which meet which. All of it runs inside the compiled program."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from ascend_jax.attention.blocks import Side, cut_batch, cut_packed, key_ranges, row_ranges, to_blocks, window_of
+from ascend_jax.attention.meeting import Context, Meeting, Static
+from ascend_jax.attention.options import Extras, Packed, Settings, Used, Window
+from ascend_jax.attention.scores import pad_to_tiles
+
+QKV = tuple[Array, Array, Array]
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a compiled program is made for, beside shapes. ``lower_side``: some row may not see the first key."""
+
+    settings: Settings
+    packed: Packed | None
+    lower_side: bool
+
+
+class Plan(NamedTuple):
+    """How both sides are cut, and what forward and backward read of it."""
+
+    q_side: Side
+    kv_side: Side
+    context: Context
+    static: Static
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no row or no key at all."""
+        return 0 in (self.q_side.table.first.size, self.kv_side.table.first.size)
+
+
+def plan_of(form: Form, qkv: QKV, window: Window, extras: Extras, used: Used) -> Plan:
+    """The plan of one call; ``used`` counts only where sequences are not packed."""
+    (query, key, _), settings = qkv, form.settings
+    longest, block = (query.shape[2], key.shape[2]), (settings.block_q, settings.block_kv)
+    if form.packed is None:
+        q_side, kv_side = cut_batch(query.shape[0], longest, block, used)
+    else:
+        q_side, kv_side = cut_packed(longest, block, form.packed)
+        longest = (max(form.packed.q_lens, default=0), max(form.packed.kv_lens, default=0))
+    q_window, kv_window = (window_of(window, side.table) for side in (q_side, kv_side))
+    rows = Meeting(q_side.table, q_window, key_ranges(q_window, q_side.table, q_side.block, kv_side.block))
+    keys = Meeting(kv_side.table, kv_window, row_ranges(kv_window, kv_side.table, kv_side.block, q_side.block))
+    bias, masked, keep = (pad_to_tiles(x, q_side.block, kv_side.block) for x in (extras.bias, extras.masked, extras.keep))
+    static = Static(settings, query.shape[1], key.shape[1], *longest, form.lower_side)
+    return Plan(q_side, kv_side, Context(rows, keys, extras._replace(bias=bias, masked=masked, keep=keep)), static)
+
+
+def qkv_blocks(plan: Plan, qkv: QKV, used: Used) -> QKV:
+    """Q, K and V in blocks. What stands past a used length is not read, so it may be anything: it becomes 0."""
+    query, key, value = (used_only(x, lens) for x, lens in zip(qkv, (used.q_lens, used.kv_lens, used.kv_lens), strict=True))
+    return to_blocks(query, plan.q_side), to_blocks(key, plan.kv_side), to_blocks(value, plan.kv_side)
+
+
+def used_only(x: Array, lens: Array | None) -> Array:
+    """``x [B, N, S, …]`` with zeros past the length ``lens [B]`` of each sequence; None: all of it."""
+    if lens is None:
+        return x
+    exists = jnp.arange(x.shape[2], dtype=jnp.int32)[None] < lens[:, None]
+    return jnp.where(exists.reshape(x.shape[0], 1, x.shape[2], *(1,) * (x.ndim - 3)), x, jnp.zeros((), x.dtype))
