@@ -10,7 +10,7 @@ import pytest
 from jax import Array
 
 from ascend_jax.attention.errors import FindKernelError, ParamInvalidError
-from ascend_jax.attention.infer import npu_fused_infer_attention_score
+from ascend_jax.attention.infer import npu_fused_infer_attention_score, npu_incre_flash_attention, npu_prompt_flash_attention
 from ascend_jax.attention.merge import merge_partials
 from ascend_jax.attention.reference import reference_attention
 from ascend_jax.tiling.tiling import Tiling
@@ -31,23 +31,29 @@ def qkv(b: int, n: tuple[int, int], s: tuple[int, int], d: int = 64) -> tuple[Ar
 
 
 def attended(q: Array, k: Any, v: Any, **more: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The operator in BNSD unless told otherwise; heads are those of the shapes."""
+    """The operator, compiled, in BNSD unless told otherwise; heads are those of the shapes."""
     key = k[0] if isinstance(k, list) else k
-    always = {"input_layout": "BNSD", "num_heads": q.shape[1], "num_key_value_heads": key.shape[1]}
-    out, lse = npu_fused_infer_attention_score(q, k, v, scale=SCALE, softmax_lse_flag=True, **(always | more))
+    always = {"input_layout": "BNSD", "num_heads": q.shape[1], "num_key_value_heads": key.shape[1], "softmax_lse_flag": True}
+    tensors = {"query": q, "key": k, "value": v} | {name: x for name, x in more.items() if isinstance(x, Array)}
+    rest = always | {"scale": SCALE} | {name: x for name, x in more.items() if name not in tensors}
+    out, lse = jax.jit(lambda given: npu_fused_infer_attention_score(**given, **rest))(tensors)
     assert lse.dtype == jnp.float32
     return np.asarray(out), np.asarray(lse)
 
 
 def wanted(q: Array, k: Array, v: Array, masked: np.ndarray | None = None, **more: Any) -> tuple[np.ndarray, np.ndarray]:
     """Output and log-sum-exp in float64; rows that see no key: 0 and +inf."""
-    q, k, v = (x.astype(jnp.float64) for x in (q, k, v))
     hidden = np.zeros((1, 1, 1, k.shape[2]), bool) if masked is None else masked
-    options: dict[str, Any] = {"scale": SCALE, "bias_scaled": False, "zero_empty_rows": True} | more
-    out, top, total = reference_attention(q, k, v, masked=jnp.asarray(hidden), **options)
+    out, top, total = _reference(q, k, v, jnp.asarray(hidden), more)
     empty = np.broadcast_to(hidden.all(axis=3), top.shape) & (more.get("sink") is None)
     lse = np.where(empty, np.inf, np.asarray(top) + np.log(np.where(empty, 1, np.asarray(total))))
     return np.asarray(out), lse[..., None]
+
+
+@jax.jit
+def _reference(q: Array, k: Array, v: Array, masked: Array, more: dict[str, Any]) -> tuple[Array, Array, Array]:
+    q, k, v = (x.astype(jnp.float64) for x in (q, k, v))
+    return reference_attention(q, k, v, scale=SCALE, masked=masked, bias_scaled=False, zero_empty_rows=True, **more)
 
 
 def assert_close(found: tuple[np.ndarray, np.ndarray], want: tuple[np.ndarray, np.ndarray]) -> None:
@@ -61,9 +67,7 @@ def band(rows: int, keys: int, lower: float, upper: float) -> np.ndarray:
     return (away < lower) | (away > upper)
 
 
-@pytest.mark.parametrize(
-    ("keys", "dtype"), [*((keys, jnp.float16) for keys in (1, 512, 513, 1024, 1025, 1040)), (513, jnp.bfloat16)]
-)
+@pytest.mark.parametrize(("keys", "dtype"), [*((keys, jnp.float16) for keys in (1, 512, 513, 1025, 1040)), (513, jnp.bfloat16)])
 def test_decoding_over_any_number_of_keys(keys: int, dtype: Any) -> None:
     q, k, v = (x.astype(dtype) for x in qkv(2, (8, 2), (1, keys)))
     assert_close(attended(q, k, v), wanted(q, k, v))
@@ -95,7 +99,7 @@ def test_pages_give_what_whole_tensors_give(length: int) -> None:
         np.testing.assert_allclose(found[1], dense[1], rtol=1e-6)
 
 
-@pytest.mark.parametrize("layout", ["BSH", "BSND", "BNSD", "BNSD_BSND", "BSH_BNSD", "BSND_BNSD"])
+@pytest.mark.parametrize("layout", ["BSH", "BNSD_BSND", "BSND_BNSD"])
 def test_layouts_and_lengths(layout: str) -> None:
     used = (0, 12)
     q, k, v = qkv(2, (4, 2), (5, 12))
@@ -121,8 +125,7 @@ MODES = {
 }
 
 
-@pytest.mark.parametrize("lengths", [(20, 33), (33, 20)])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "lengths"), [*((mode, (20, 33)) for mode in MODES), (0, (33, 20)), (4, (33, 20))])
 def test_sparse_modes(mode: int, lengths: tuple[int, int]) -> None:
     q, k, v = qkv(1, (2, 1), lengths)
     hidden = MODES[mode](*lengths)
@@ -131,9 +134,9 @@ def test_sparse_modes(mode: int, lengths: tuple[int, int]) -> None:
     assert_close(found, wanted(q, k, v, hidden[None, None]))
 
 
-@pytest.mark.parametrize("mode", [0, 3])
-@pytest.mark.parametrize("layout", ["TND", "NTD"])
-@pytest.mark.parametrize("paged", [False, True])
+@pytest.mark.parametrize(
+    ("paged", "layout", "mode"), [(False, "TND", 0), (False, "NTD", 3), (True, "NTD", 0), (True, "TND", 3)]
+)
 def test_packed_sequences(paged: bool, layout: str, mode: int) -> None:
     q_lens, kv_lens, page = (3, 0, 20), (17, 5, 40), 16
     q, k, v = drawn(1, 23, 4, 64), drawn(2, 62, 2, 64), drawn(3, 62, 2, 64)
@@ -187,9 +190,7 @@ def test_rows_that_the_causal_rule_empties_are_zero_without_being_asked() -> Non
     assert np.isfinite(lse[:, :, 5:]).all()
 
 
-@pytest.mark.parametrize(
-    ("chip", "layout", "d", "heads"), [("910b", "BNSD", 512, 1), ("950", "BNSD", 512, 1), ("950", "BNSD", 128, 2)]
-)
+@pytest.mark.parametrize(("chip", "layout", "d", "heads"), [("910b", "BNSD", 512, 1), ("950", "BNSD", 128, 2)])
 def test_ropes_add_their_own_scores(chip: str, layout: str, d: int, heads: int) -> None:
     q, k, v = qkv(1, (4, heads), (2, 30), d)
     q_rope, k_rope = drawn(4, 1, 4, 2, 64), drawn(5, 1, heads, 30, 64)
@@ -284,7 +285,7 @@ def test_one_key_tensor_per_batch() -> None:
         assert_close((found[0][one], found[1][one]), want)
 
 
-@pytest.mark.parametrize("cuts", [(512,), (100, 101, 513), (0, 700)])
+@pytest.mark.parametrize("cuts", [(512,), (0, 513, 700)])
 def test_splitting_the_keys_and_merging_changes_nothing(cuts: tuple[int, ...]) -> None:
     q, k, v = qkv(2, (4, 2), (1, 700))
     ends = (0, *cuts, 700)
@@ -356,3 +357,14 @@ def test_quantised_calls_pass_the_checks_and_stop_when_computed() -> None:
     with pytest.raises(FindKernelError, match="numerics of quantised attention are not built") as refused:
         npu_fused_infer_attention_score(q, *int8, **options)
     assert refused.value.code == 561003
+
+
+def test_the_two_older_operators() -> None:
+    q, k, v = qkv(2, (4, 2), (3, 40))
+    heads: dict[str, Any] = {"num_heads": 4, "num_key_value_heads": 2, "input_layout": "BNSD", "scale_value": SCALE}
+    causal = band(3, 40, -np.inf, 0)
+    out = npu_prompt_flash_attention(q, k, v, atten_mask=jnp.asarray(causal)[None], **heads)
+    np.testing.assert_allclose(np.float64(out), wanted(q, k, v, causal[None, None])[0], atol=2e-3)
+    out = npu_incre_flash_attention(q[:, :, :1], k, v, actual_seq_lengths=[30, 40], **heads)
+    want = attended(q[:, :, :1], k, v, actual_seq_lengths_kv=[30, 40])[0]
+    np.testing.assert_allclose(out, want, atol=1e-3)
