@@ -1,8 +1,8 @@
 """Calls of ``npu_fused_infer_attention_score`` for the vendor's own cases: the tables of its tiling tests.
 
 The rows reach us with shapes and types of query, key and value, shapes of pse_shift, mask, table, sink and query_rope, lengths
-and attributes. key_rope, the scales, the prefix, paddings and outputs are left out: key_rope is made to fit key; a row whose
-name or note says that one of the others is what it tries is not expressible.
+and attributes. key_rope, the prefix and paddings are left out: they are made as the row's name and note say. So are scales and
+outputs; a row that tries one of these is not expressible.
 """
 
 import re
@@ -13,19 +13,17 @@ import jax
 import jax.numpy as jnp
 
 from ascend_jax.attention.infer import npu_fused_infer_attention_score
+from experiments.peer_cases.infer_notes import follow
 from experiments.peer_cases.not_expressible import NotExpressible
 
 DTYPES = {"FLOAT16": "float16", "BF16": "bfloat16", "INT32": "int32", "FLOAT": "float32", "INT64": "int64", "BOOL": "bool"}
 QUANTISED = ("INT8", "INT4", "FLOAT8_E4M3FN", "FLOAT8_E5M2", "FLOAT4_E2M1", "HIFLOAT8")
 ROPE_D = 64
 LEFT_OUT = {
-    r"prefix": "the shared prefix is not in the case",
-    r"left_?pad|padding": "the padding sizes are not in the case",
     r"post_?quant|anti_?quant|full_?quant|per_?(block|token|tensor|channel)|dequant": "scales and modes are not in the case",
     r"alibi|pse_?type": "pse_type is not an argument of torch_npu's function",
     r"qkvout|out_?dtype|out_?int8|attenOut|lse.*(shape|existence|dtype)": "outputs are made by the operator, not passed",
     r"[NS]_[NS]_mismatch": "the shape of the output is made by the operator, not passed",
-    r"krope|key_?rope|rope.*(dtype|mismatch)|only_?krope": "key_rope is not in the case",
     r"format|noncontig|stride": "JAX arrays have no storage format",
     r"block_?table.*(data_?type|dtype)|(mask|pse|sink).*d_?type": "types of other tensors are not in the case",
 }
@@ -55,7 +53,7 @@ def arguments(case: dict[str, Any]) -> tuple[Callable, dict[str, Any]]:
     found |= {name: _numbers(case[column]) for column, name in columns.items() if column in case}
     if "q_rope" in case:
         found["key_rope"] = _tensor(_key_rope(case, keys), kv_dtype)
-    return npu_fused_infer_attention_score, found
+    return npu_fused_infer_attention_score, follow(case, found)
 
 
 def _refuse_what_is_left_out(case: dict[str, Any]) -> None:

@@ -34,8 +34,8 @@ def attended(q: Array, k: Any, v: Any, **more: Any) -> tuple[np.ndarray, np.ndar
     """The operator, compiled, in BNSD unless told otherwise; heads are those of the shapes."""
     key = k[0] if isinstance(k, list) else k
     always = {"input_layout": "BNSD", "num_heads": q.shape[1], "num_key_value_heads": key.shape[1], "softmax_lse_flag": True}
-    tensors = {"query": q, "key": k, "value": v} | {name: x for name, x in more.items() if isinstance(x, Array)}
-    rest = always | {"scale": SCALE} | {name: x for name, x in more.items() if name not in tensors}
+    tensors: dict[str, Any] = {"query": q, "key": k, "value": v} | {name: x for name, x in more.items() if isinstance(x, Array)}
+    rest: dict[str, Any] = always | {"scale": SCALE} | {name: x for name, x in more.items() if name not in tensors}
     out, lse = jax.jit(lambda given: npu_fused_infer_attention_score(**given, **rest))(tensors)
     assert lse.dtype == jnp.float32
     return np.asarray(out), np.asarray(lse)
