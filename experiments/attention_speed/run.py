@@ -42,7 +42,7 @@ def figures(part: str, options: dict[str, Any]) -> Any:
 @click.option("--width", "widths", type=click.IntRange(min=1), multiple=True, default=(64, 128), help="D.")
 @click.option("--middle", type=click.IntRange(min=1), default=2048, help="S of the parts that take one length [2048].")
 @click.option("--repeats", type=click.IntRange(min=1), default=9, help="Timed rounds; medians count [9].")
-@click.option("--seconds", type=float, default=5.0, help="No further round of a comparison after this long [5].")
+@click.option("--seconds", type=float, default=5.0, help="No further run of a side that has taken this long in all [5].")
 def main(  # noqa: PLR0917 - click's options
     target: TextIO,
     parts: tuple[str, ...],
