@@ -10,7 +10,12 @@ import pytest
 from jax import Array
 
 from ascend_jax.attention.errors import FindKernelError, ParamInvalidError
-from ascend_jax.attention.infer import npu_fused_infer_attention_score, npu_incre_flash_attention, npu_prompt_flash_attention
+from ascend_jax.attention.infer import (
+    npu_fused_infer_attention_score,
+    npu_fused_infer_attention_score_v2,
+    npu_incre_flash_attention,
+    npu_prompt_flash_attention,
+)
 from ascend_jax.attention.merge import merge_partials
 from ascend_jax.attention.reference import reference_attention
 from ascend_jax.tiling.tiling import Tiling
@@ -357,6 +362,45 @@ def test_quantised_calls_pass_the_checks_and_stop_when_computed() -> None:
     with pytest.raises(FindKernelError, match="numerics of quantised attention are not built") as refused:
         npu_fused_infer_attention_score(q, *int8, **options)
     assert refused.value.code == 561003
+
+
+@pytest.mark.parametrize("keys", [512, 513])
+def test_one_mask_for_all_when_decoding(keys: int) -> None:
+    """A field report: right up to 512 keys, silently wrong beyond (vllm-ascend, issue 15503)."""
+    q, k, v = qkv(2, (12, 12), (1, keys), 72)
+    hidden = np.random.default_rng(4).random((1, 1, 1, keys)) < 0.5
+    assert_close(attended(q, k, v, atten_mask=jnp.asarray(hidden)), wanted(q, k, v, hidden))
+
+
+def test_a_window_far_from_the_first_keys_with_an_odd_number_of_heads_and_channels() -> None:
+    """Field reports: NaN where the first blocks are skipped, heads lost in the rest (flash-attention-npu, issues 168, 235)."""
+    q, k, v = drawn(1, 16, 13, 59), drawn(2, 3000, 1, 59), drawn(3, 3000, 1, 59)
+    more = {"actual_seq_lengths": [16], "actual_seq_lengths_kv": [3000], "num_heads": 13, "num_key_value_heads": 1}
+    found = attended(q, k, v, input_layout="TND", sparse_mode=4, atten_mask=MASK, pre_tokens=256, next_tokens=0, **more)
+    dense = [jnp.moveaxis(x, 1, 0)[None] for x in (q, k, v)]
+    want = wanted(dense[0], dense[1], dense[2], band(16, 3000, 2984 - 256, 2984)[None, None])
+    assert_close(found, (np.moveaxis(want[0][0], 0, 1), np.moveaxis(want[1][0], 0, 1)))
+
+
+def test_bias_of_packed_sequences_counts_if_it_fits() -> None:
+    q, k, v = drawn(1, 5, 2, 64), drawn(2, 9, 2, 64), drawn(3, 9, 2, 64)
+    more = {"actual_seq_lengths": [2, 5], "actual_seq_lengths_kv": [4, 9], "num_heads": 2, "num_key_value_heads": 2}
+    more |= {"input_layout": "TND"}
+    bias = drawn(4, 2, 2, 3, 5)
+    without, fitting = attended(q, k, v, **more), attended(q, k, v, pse_shift=bias, **more)
+    np.testing.assert_array_equal(attended(q, k, v, pse_shift=bias[:, :, :2], **more)[0], without[0])
+    dense = [jnp.moveaxis(x, 1, 0)[None] for x in (q[2:], k[4:], v[4:])]
+    want = wanted(dense[0], dense[1], dense[2], bias=bias[1:].astype(jnp.float64))
+    np.testing.assert_allclose(np.float64(fitting[0][2:]), np.moveaxis(want[0][0], 0, 1), atol=2e-3)
+
+
+def test_the_second_version() -> None:
+    q, k, v = (x.astype(jnp.bfloat16) for x in qkv(1, (4, 2), (3, 21)))
+    sink = drawn(7, 4, dtype=jnp.bfloat16)
+    heads: dict[str, Any] = {"num_query_heads": 4, "num_key_value_heads": 2, "input_layout": "BNSD", "softmax_scale": SCALE}
+    found = npu_fused_infer_attention_score_v2(q, k, v, learnable_sink=sink, return_softmax_lse=True, **heads)
+    want = wanted(q, k, v, sink=sink.astype(jnp.float64))
+    assert_close((np.asarray(found[0]), np.asarray(found[1])), want)
 
 
 def test_the_two_older_operators() -> None:

@@ -7,7 +7,7 @@ decoding with D=256. The other calls pass the checks of the newer operator.
 import jax.numpy as jnp
 
 from ascend_jax.attention.infer.call import FLOATS, Call, known, refuse
-from ascend_jax.attention.infer.facts import differences, quant_of, storage_of
+from ascend_jax.attention.infer.facts import Facts, differences, quant_of, storage_of
 
 MAX_D, MAX_PAGE = 256, 512
 
@@ -59,6 +59,14 @@ def check_packed(call: Call) -> None:
     _mask(call)
     if call.learnable_sink is not None:
         _sink(call)
+
+
+def bias_counts(f: Facts) -> bool:
+    """Whether the kernel for packed sequences takes notice of pse_shift; one whose shape does not fit is ignored."""
+    if not f.pse:
+        return False
+    shape = tuple(f.call.pse_shift.shape)
+    return len(shape) == 4 and shape[0] in (1, f.b) and shape[1] == f.n1 and shape[2] >= f.s1 and shape[3] >= f.s2
 
 
 def _pages(call: Call) -> None:
