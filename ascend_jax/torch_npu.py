@@ -21,6 +21,7 @@ import numpy as np
 
 from ascend_jax.attention.errors import ParamInvalidError
 from ascend_jax.attention.fusion import grad, ops
+from ascend_jax.attention.infer import variants
 from ascend_jax.attention.infer.ops import npu_fused_infer_attention_score as fused_infer
 from ascend_jax.attention.unified import metadata
 from ascend_jax.attention.unified.ops import flash_attn as unified
@@ -129,6 +130,9 @@ npu_flash_attention = with_drawn_seed(on_tensors(ops.npu_flash_attention, 1))
 npu_fusion_attention_grad = on_tensors(grad.npu_fusion_attention_grad, 0)
 npu_fusion_attention_grad_v2 = on_tensors(grad.npu_fusion_attention_grad_v2, 0)
 npu_fused_infer_attention_score = on_tensors(fused_infer, 2)
+npu_fused_infer_attention_score_v2 = on_tensors(variants.npu_fused_infer_attention_score_v2, 2)
+npu_prompt_flash_attention = on_tensors(variants.npu_prompt_flash_attention, 1)
+npu_incre_flash_attention = on_tensors(variants.npu_incre_flash_attention, 1)
 flash_attn = on_tensors(unified, 2)
 flash_attn_metadata = on_tensors(metadata.flash_attn_metadata, 0)
 

@@ -145,6 +145,13 @@ def test_inference_takes_lists_lengths_and_masks() -> None:
     assert all(same(ours, theirs) for ours, theirs in zip(found, wanted, strict=True))
 
 
+def test_an_operator_with_one_result_gives_a_tensor_alone() -> None:
+    q, k, v = (x.detach() for x in qkv(*SHAPE, dtype=torch.float16))
+    given = {"num_heads": 2, "input_layout": "BNSD", "scale_value": 0.25, "next_tokens": 40}
+    found = torch_npu.npu_prompt_flash_attention(q, k, v, **given)
+    assert torch.equal(found, torch_npu.npu_flash_attention(q, k, v, **BNSD))
+
+
 def test_the_unified_operator_takes_lengths_as_tensors() -> None:
     q, k, v = (normal(50, 2, 64, dtype=torch.bfloat16, seed=seed) for seed in range(3))
     ends = torch.tensor([0, 20, 50], dtype=torch.int32)
