@@ -83,6 +83,7 @@ class Scheduler:
         self.task_timeout_s = 0.0
         self._events: list[tuple[float, int, Callable[[Task], None], Task]] = []
         self._numbers, self._task_ids = count(), count()
+        self._wanted: set[int] = set()
 
     def queue(self, device_id: int, stream_id: int, priority: int) -> Queue:
         """A new stream's queue."""
@@ -103,12 +104,22 @@ class Scheduler:
             self.step()
         self.now = max(self.now, until_s)
 
+    @property
+    def next_s(self) -> float | None:
+        """When the next thing happens; None: nothing will by itself."""
+        return self._events[0][0] if self._events else None
+
     def step(self) -> bool:
-        """The next thing that happens; False if nothing will."""
+        """The next thing that happens; False if nothing will. Cores are given out once all that happens at one time has."""
         if not self._events:
             return False
         self.now, _, act, task = heapq.heappop(self._events)
         act(task)
+        if self._wanted and (not self._events or self._events[0][0] > self.now):
+            wanted, self._wanted = self._wanted, set()
+            for device_id in sorted(wanted):
+                for started in self.cores[device_id].take():
+                    self._start(started)
         return True
 
     def drop(self, queue: Queue, error: Callable[[Task], BaseException]) -> None:
@@ -138,15 +149,11 @@ class Scheduler:
         elif task.core == "none" and not task.engine:
             self._start(task)
         else:
-            cores = self.cores[task.device_id]
-            heapq.heappush(cores.waiting, (task.queue.priority, self.now, task.task_id, task))
-            self._dispatch(cores)
+            heapq.heappush(self.cores[task.device_id].waiting, (task.queue.priority, self.now, task.task_id, task))
+            self._wanted.add(task.device_id)
 
     def _to_head(self, task: Task) -> None:
-        if task.submit_s > self.now:
-            self._at(task.submit_s, self.offer, task)
-        else:
-            self.offer(task)
+        self._at(max(task.submit_s, self.now), self.offer, task)
 
     def _meet(self, task: Task) -> None:
         party = task.rendezvous
@@ -155,10 +162,6 @@ class Scheduler:
         if len(party.tasks) == party.parties:
             for one in party.tasks:
                 self._start(one)
-
-    def _dispatch(self, cores: Cores) -> None:
-        for task in cores.take():
-            self._start(task)
 
     def _start(self, task: Task) -> None:
         task.start_s = self.now
@@ -179,6 +182,7 @@ class Scheduler:
     def _finish(self, task: Task) -> None:
         if task.core != "none" or task.engine:
             self.cores[task.device_id].give_back(task)
+            self._wanted.add(task.device_id)
         if task.run is not None and task.error is None:
             try:
                 task.run()
@@ -188,8 +192,6 @@ class Scheduler:
         self._end(task)
         if task.queue.tasks:
             self._to_head(task.queue.tasks[0])
-        if task.core != "none" or task.engine:
-            self._dispatch(self.cores[task.device_id])
 
     def _end(self, task: Task) -> None:
         task.end_s = self.now

@@ -19,12 +19,11 @@ class Waiter(Protocol):
 
 
 class Signal:
-    """Something that happens once, and wakes those who wait for it."""
-
-    __slots__ = ("done", "waiters")
+    """Something that happens once, and wakes those who wait for it. ``source``: the task whose end it is, if that is known."""
 
     def __init__(self) -> None:
         self.done = False
+        self.source: Task | None = None
         self.waiters: list[Waiter] = []
 
     def wake(self) -> None:
