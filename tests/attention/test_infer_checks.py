@@ -40,6 +40,32 @@ PREFIX: Calls = {"key_shared_prefix": f16(1, 2, 32, 128), "value_shared_prefix":
 ONLY_950: Calls = {"chip": "950"}
 
 
+def f32(*shape: int) -> Shape:
+    return Shape(shape, jnp.float32)
+
+
+def fp8(*shape: int) -> Shape:
+    return Shape(shape, jnp.float8_e4m3fn)
+
+
+def e8m0(*shape: int) -> Shape:
+    return Shape(shape, jnp.float8_e8m0fnu)
+
+
+SCALES: Calls = {"key_antiquant_scale": f16(1), "value_antiquant_scale": f16(1)}
+ANTI: Calls = DECODE | ONLY_950 | SCALES | {"key": i8(2, 2, 256, 128), "value": i8(2, 2, 256, 128)}
+PER_TOKEN: Calls = {"key_antiquant_mode": 1, "value_antiquant_mode": 1}
+PER_TOKEN |= {"key_antiquant_scale": f32(2, 256), "value_antiquant_scale": f32(2, 256)}
+INT8: Calls = DENSE | ONLY_950 | {"query": i8(2, 8, 64, 128), "key": i8(2, 2, 256, 128), "value": i8(2, 2, 256, 128)}
+INT8 |= {"quant_scale1": f32(1), "dequant_scale1": f32(1), "dequant_scale2": f32(1)}
+FP8_MLA: Calls = MLA | ONLY_950 | {"query": fp8(2, 16, 1, 512), "key": fp8(2, 1, 256, 512), "value": fp8(2, 1, 256, 512)}
+FP8_MLA |= {"query_rope": bf16(2, 16, 1, 64), "key_rope": bf16(2, 1, 256, 64), "query_quant_mode": 3}
+FP8_MLA |= {"dequant_scale_query": f32(2, 16, 1), "key_antiquant_scale": f32(1), "value_antiquant_scale": f32(1)}
+MX: Calls = PACKED | ONLY_950 | {"query": fp8(100, 8, 128), "key": fp8(90, 2, 128), "value": fp8(90, 2, 128)}
+MX |= {"query_quant_mode": 6, "key_antiquant_mode": 6, "value_antiquant_mode": 8, "dequant_scale_query": e8m0(100, 8, 2, 2)}
+MX |= {"key_antiquant_scale": e8m0(90, 2, 2, 2), "value_antiquant_scale": e8m0(2, 2, 128, 2)}
+
+
 def shapes_of(call: Calls) -> Any:
     """Shapes and types of the results."""
     is_tensor = lambda x: isinstance(x, Shape) or (isinstance(x, list) and isinstance(x[0], Shape))  # noqa: E731
@@ -178,6 +204,33 @@ REFUSED = {
             "D=192 of query and D=64 of value: must be 192 and 128",
         ),
     ],
+    "quantised keys": [
+        (ANTI, {"key_antiquant_mode": 7}, "key_antiquant_mode=7, value_antiquant_mode=0: must be equal and 0 to 6"),
+        (ANTI, {"value_antiquant_scale": None}, "key of int8 with query of float16, without value_antiquant_scale"),
+        (ANTI, {"key_antiquant_scale": f32(1)}, "key_antiquant_scale of float32: must be float16 in mode (0, 0)"),
+        (ANTI, {"key_antiquant_scale": f16(2, 1)}, "key_antiquant_scale of shape (2, 1): must fit N=2, D=128"),
+        (ANTI, {"query": f16(2, 8, 2, 128)}, "2 rows over dense keys of int8 in mode 0: only up to 16 rows of bfloat16"),
+        (ANTI, {"key": fp8(2, 2, 256, 128), "value": fp8(2, 2, 256, 128)}, "key of float8_e4m3fn in mode (0, 0): must be int8"),
+        (ANTI | PER_TOKEN, {"key_antiquant_scale": f32(2, 255)}, "key_antiquant_scale of shape (2, 255)"),
+        (ANTI, {"key_antiquant_offset": f16(1)}, "only one of key_antiquant_offset and value_antiquant_offset"),
+        (ANTI, {"antiquant_mode": 1}, "antiquant_mode=1, or antiquant_scale or antiquant_offset"),
+    ],
+    "quantised queries": [
+        (INT8, {"dequant_scale1": None}, "query of int8 without dequant_scale1: must be given"),
+        (INT8, {"dequant_scale1": f32(2)}, "dequant_scale1 of another shape than (1,)"),
+        (INT8, {"query_quant_mode": 3}, "query_quant_mode, key_antiquant_mode, value_antiquant_mode = (3, 0, 0)"),
+        (INT8, {"query": i8(2, 8, 1, 128)}, "int8 query with 1 rows"),
+        (FP8_MLA, {"dequant_scale_query": f32(2, 16)}, "dequant_scale_query of shape (2, 16): must be (2, 16, 1)"),
+        (FP8_MLA, {"query_rope": f16(2, 16, 1, 64)}, "ropes of float16, bfloat16: must be bfloat16"),
+        (FP8_MLA, {"quant_scale1": f32(1)}, "query of float8_e4m3fn with quant_scale1: does not go together"),
+        (MX, {"dequant_scale_query": f32(100, 8, 2, 2)}, "dequant_scale_query of another type than float8_e8m0fnu"),
+        (
+            MX,
+            {"value_antiquant_scale": e8m0(1, 2, 128, 2)},
+            "value_antiquant_scale of shape (1, 2, 128, 2): must be (2, 2, 128, 2)",
+        ),
+        (MX, {"inner_precise": 2}, "inner_precise=2 in groups: must be 0 or 1"),
+    ],
     "features": [
         (
             DENSE,
@@ -246,6 +299,15 @@ def test_taken(call: Calls, change: Calls, shape: tuple[int, ...]) -> None:
     out, lse = shapes_of(call | change)
     assert (out.shape, out.dtype) == (shape, jnp.float16)
     assert (lse.shape, lse.dtype) == ((1,), jnp.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "dtype"),
+    [(ANTI, jnp.float16), (ANTI | PER_TOKEN, jnp.float16), (INT8, jnp.float16), (FP8_MLA, jnp.bfloat16), (MX, jnp.float16)],
+)
+def test_taken_quantised(call: Calls, dtype: Any) -> None:
+    out, _ = shapes_of(call)
+    assert (out.shape, out.dtype) == (call["query"].shape, dtype)
 
 
 def test_shape_of_the_log_sum_exp() -> None:

@@ -353,12 +353,12 @@ def test_no_keys_at_all() -> None:
 
 
 def test_quantised_calls_pass_the_checks_and_stop_when_computed() -> None:
-    q, k, v = qkv(1, (2, 2), (2, 16))
+    q, k, v = qkv(1, (2, 2), (1, 16))
     int8 = [x.astype(jnp.int8) for x in (k, v)]
-    scales = {"key_antiquant_scale": jnp.ones(1), "value_antiquant_scale": jnp.ones(1)}
+    scales = {"key_antiquant_scale": jnp.ones(1, jnp.float16), "value_antiquant_scale": jnp.ones(1, jnp.float16)}
     options: dict[str, Any] = {"input_layout": "BNSD", "num_heads": 2, "chip": "950", **scales}
     out, _ = jax.eval_shape(lambda x: npu_fused_infer_attention_score(x, *int8, **options), q)
-    assert (out.shape, out.dtype) == ((1, 2, 2, 64), jnp.float16)
+    assert (out.shape, out.dtype) == ((1, 2, 1, 64), jnp.float16)
     with pytest.raises(FindKernelError, match="numerics of quantised attention are not built") as refused:
         npu_fused_infer_attention_score(q, *int8, **options)
     assert refused.value.code == 561003

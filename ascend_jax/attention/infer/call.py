@@ -69,9 +69,11 @@ class Call:
 
     @property
     def out_dtype(self) -> Any:
-        """int8 where the output is quantised, else the type of the query (int8 queries give float16), as the wrapper has it."""
+        """As the wrapper has it: int8 where the output is quantised; for a quantised query that of its rope, or float16."""
         if self.quant_scale2 is not None:
             return jnp.dtype(jnp.int8)
+        if jnp.dtype(self.query.dtype) not in FLOATS and self.query_rope is not None:
+            return self.query_rope.dtype
         return self.query.dtype if jnp.dtype(self.query.dtype) in FLOATS else jnp.dtype(jnp.float16)
 
 

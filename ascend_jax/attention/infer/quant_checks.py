@@ -1,18 +1,15 @@
-"""Scales: quantised output, keys and queries (``checkers/{post_quant,dequant}_checker.cpp``).
-
-Of the scales of quantised inputs only what must and must not be there is checked, and the modes that go together; their
-shapes are not, since nothing is computed with them here.
-"""
+"""Scales: those of a quantised output, and which checks those of inputs meet (``checkers/post_quant_checker.cpp``)."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax.numpy as jnp
 
+from ascend_jax.attention.infer import antiquant_checks, fullquant_checks
 from ascend_jax.attention.infer.call import refuse, size
 from ascend_jax.attention.infer.facts import Facts
 
 SCALES = (jnp.dtype(jnp.float32), jnp.dtype(jnp.bfloat16))
-KEY_MODES = (0, 1, 2, 3, 4, 5, 6)
 
 
 def single(f: Facts) -> None:
@@ -22,14 +19,13 @@ def single(f: Facts) -> None:
         if tensor is not None:
             dtype = jnp.dtype(tensor.dtype)
             refuse(dtype not in SCALES, f"{name} of {dtype}", "must be float32 or bfloat16", f"cast {name} to float32")
-    if f.quant == "anti":
-        key, value = f.call.key_antiquant_mode, f.call.value_antiquant_mode
-        refuse(
-            key not in KEY_MODES or value not in KEY_MODES or (key != value and (key, value) != (0, 1)),
-            f"key_antiquant_mode={key}, value_antiquant_mode={value}",
-            "must be equal and 0 to 6, or 0 and 1",
-            "pass equal modes",
-        )
+    if f.quant != "none":
+        _inputs(f).single(f)
+
+
+def _inputs(f: Facts) -> Any:
+    """The checks of quantised inputs."""
+    return antiquant_checks if f.quant == "anti" else fullquant_checks
 
 
 def existence(f: Facts) -> None:
@@ -49,30 +45,26 @@ def existence(f: Facts) -> None:
             f"leave {', '.join(given)} out",
         )
         return
-    needed = ("key_antiquant_scale", "value_antiquant_scale")
-    if f.quant == "full":
-        modes = (f.call.query_quant_mode, f.call.key_antiquant_mode, f.call.value_antiquant_mode)
-        per_head = modes in ((6, 6, 8), (3, 3, 2)) or (f.rope == "split" and modes == (3, 0, 0))
-        needed = (*needed, "dequant_scale_query") if per_head else ("quant_scale1", "dequant_scale1", "dequant_scale2")
-    missing = [name for name in needed if names.get(name) is None]
-    refuse(
-        bool(missing),
-        f"key of {f.kv_dtype} with query of {f.q_dtype}, without {', '.join(missing)}",
-        "must be given",
-        f"pass {', '.join(missing)}, or query, key and value of one float type",
-    )
-    refuse(
-        f.quant == "anti" and f.call.antiquant_mode != 0,
-        f"antiquant_mode={f.call.antiquant_mode}",
-        "must be 0 with scales of key and value",
-        "pass antiquant_mode=0",
-    )
+    if f.quant == "anti":
+        missing = [name for name in ("key_antiquant_scale", "value_antiquant_scale") if names[name] is None]
+        refuse(
+            bool(missing),
+            f"key of {f.kv_dtype} with query of {f.q_dtype}, without {', '.join(missing)}",
+            "must be given",
+            f"pass {', '.join(missing)}, or query, key and value of one float type",
+        )
+    _inputs(f).existence(f)
 
 
 def feature(f: Facts) -> None:
-    """The scale of the output against the rest."""
-    if not f.out_quantised:
-        return
+    """The scale of the output against the rest, and those of the inputs."""
+    if f.out_quantised:
+        _output(f)
+    if f.quant != "none":
+        _inputs(f).feature(f)
+
+
+def _output(f: Facts) -> None:
     scale = f.call.quant_scale2
     dtype, shape, channels = jnp.dtype(scale.dtype), tuple(scale.shape), f.n1 * f.dv
     refuse(
@@ -123,7 +115,9 @@ def _at(given: Sequence[int] | None, batch: int, default: int) -> int:
 
 
 def consistency(f: Facts) -> None:
-    """The output's offset against its scale."""
+    """The output's offset against its scale, and the scales of the inputs."""
+    if f.quant != "none":
+        _inputs(f).consistency(f)
     scale, offset = f.call.quant_scale2, f.call.quant_offset2
     if scale is None or offset is None:
         return
