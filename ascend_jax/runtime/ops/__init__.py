@@ -1,0 +1,1 @@
+"""Operators of the runtime: prototypes, packages, the registry, and calls in two phases."""
