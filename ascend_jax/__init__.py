@@ -1,7 +1,8 @@
 """A JAX model of Huawei Ascend NPUs for FlashAttention. These are the public names; each is imported at its first use."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ascend_jax._front_door import front_door
 
 if TYPE_CHECKING:
     from ascend_jax.cost.evaluate import evaluate, evaluate_batch
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ascend_jax.kernels import KERNELS, kernel_for
     from ascend_jax.rounding import EXACT, SMOOTH, STRAIGHT_THROUGH
     from ascend_jax.tiling.tiling import Tiling
+    from ascend_jax.timeline.simulate import simulate
     from ascend_jax.verdict import Verdict
     from ascend_jax.workload.attention import Attention
     from ascend_jax.workload.mask import Mask
@@ -40,34 +42,28 @@ __all__ = [
     "load_preset",
     "peak_flops",
     "preset_names",
+    "simulate",
 ]
 
-_NAMES = {
-    "cost.evaluate": ("evaluate", "evaluate_batch"),
-    "cost.overlap": ("OVERLAPS",),
-    "cost.report": ("Report",),
-    "hardware.catalog": ("load_chip",),
-    "hardware.chipfile": ("chip_names",),
-    "hardware.peak": ("peak_flops",),
-    "hardware.spec": ("NpuSpec", "VectorCosts"),
-    "kernels": ("KERNELS", "kernel_for"),
-    "rounding": ("EXACT", "SMOOTH", "STRAIGHT_THROUGH"),
-    "tiling.tiling": ("Tiling",),
-    "verdict": ("Verdict",),
-    "workload.attention": ("Attention",),
-    "workload.mask": ("Mask",),
-    "workload.preset_table": ("preset_names",),
-    "workload.presets": ("load_preset",),
-}
-_HOMES = {name: home for home, names in _NAMES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    # Imported at first use: listing chips or presets must not pay for importing jax.
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# Imported at first use: listing chips or presets must not pay for importing jax.
+__getattr__, __dir__ = front_door(
+    __name__,
+    {
+        "cost.evaluate": ("evaluate", "evaluate_batch"),
+        "cost.overlap": ("OVERLAPS",),
+        "cost.report": ("Report",),
+        "hardware.catalog": ("load_chip",),
+        "hardware.chipfile": ("chip_names",),
+        "hardware.peak": ("peak_flops",),
+        "hardware.spec": ("NpuSpec", "VectorCosts"),
+        "kernels": ("KERNELS", "kernel_for"),
+        "rounding": ("EXACT", "SMOOTH", "STRAIGHT_THROUGH"),
+        "tiling.tiling": ("Tiling",),
+        "timeline.simulate": ("simulate",),
+        "verdict": ("Verdict",),
+        "workload.attention": ("Attention",),
+        "workload.mask": ("Mask",),
+        "workload.preset_table": ("preset_names",),
+        "workload.presets": ("load_preset",),
+    },
+)

@@ -10,9 +10,10 @@ from types import ModuleType
 import pytest
 
 import ascend_jax
+import ascend_jax.attention
 import tiling_search
 
-PACKAGES = (ascend_jax, tiling_search)
+PACKAGES = (ascend_jax, ascend_jax.attention, tiling_search)
 
 
 def typed_names(package: ModuleType) -> dict[str, str]:

@@ -32,9 +32,10 @@ def compute(f: Facts, tiling: Tiling | None) -> tuple[Array, Array]:
     query, (key, value) = query_of(f), keys_of(f)
     query, key, value = padding.rows(query), padding.keys(key), padding.keys(value)
     extras = _extras(f, spans, padding, key.shape[2])
-    result = tiled_attention(query, key, value, window_of(f, spans), settings, extras=extras, lengths=lengths_of(f, spans))
-    if not f.packed:
-        result = _without_unused(result, jnp.where(padding.fits, jnp.asarray(spans.q, jnp.int32), 0))
+    lengths = lengths_of(f, spans)
+    if isinstance(lengths, Used):
+        lengths = lengths._replace(q_lens=jnp.where(padding.fits, lengths.q_lens, 0))
+    result = tiled_attention(query, key, value, window_of(f, spans), settings, extras=extras, lengths=lengths)
     result = result._replace(**{name: padding.rows_back(getattr(result, name)) for name in result._fields[:3]})
     return laid_out(result.out, f.out_layout), _log_sum(f, result)
 
@@ -67,14 +68,6 @@ def _whole_mask(f: Facts) -> Array:
 def _columns(x: Array, keys: int) -> Array:
     """The columns of the ``keys``; what is missing belongs to keys that do not exist."""
     return jnp.pad(x[..., :keys], ((0, 0), (0, 0), (0, 0), (0, max(0, keys - x.shape[3]))))
-
-
-def _without_unused(result: Attended, used: Array) -> Attended:
-    """Zeros for the rows past the ``used`` ones of each sequence."""
-    exists = (jnp.arange(result.out.shape[2], dtype=jnp.int32)[None] < used[:, None])[:, None]
-    out = jnp.where(exists[..., None], result.out, jnp.zeros_like(result.out))
-    top, total = (jnp.where(exists, x, jnp.zeros_like(x)) for x in (result.softmax_max, result.softmax_sum))
-    return result._replace(out=out, softmax_max=top, softmax_sum=total)
 
 
 def _log_sum(f: Facts, result: Attended) -> Array:

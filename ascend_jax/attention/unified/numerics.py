@@ -45,8 +45,6 @@ def attend(call: Call, sizes: Sizes, blocks: tuple[int, int]) -> tuple[Array, Ar
         lengths = _used_lengths(call, sizes)
     settings = Settings(float(call.softmax_scale), *blocks, zero_empty_rows=True)
     result = tiled_attention(query, key, value, _window(call, lengths), settings, lengths=lengths.given)
-    if isinstance(lengths.given, Used) and lengths.given.q_lens is not None:
-        result = _without_unused(result, lengths.q)
     return _laid_out(result.out, call.layout_out), _log_sum(result, call)
 
 
@@ -88,13 +86,6 @@ def _packed_lengths(call: Call, sizes: Sizes) -> Lengths:
         kv_starts, kv_lens = _pieces("kv", call.cu_seqlens_kv, call.seqused_kv, sizes.kv_len)
     packed = Packed(*(tuple(x.tolist()) for x in (q_starts, q_lens, kv_starts, kv_lens)))
     return Lengths(packed, q_lens.astype(np.int32), kv_lens.astype(np.int32))
-
-
-def _without_unused(result: Attended, used: Array) -> Attended:
-    """Zeros for the rows past the ``used`` ones of each sequence."""
-    exists = jnp.arange(result.out.shape[2], dtype=jnp.int32)[None, None] < used[:, None, None]
-    out = jnp.where(exists[..., None], result.out, jnp.zeros_like(result.out))
-    return result._replace(out=out, softmax_sum=jnp.where(exists, result.softmax_sum, jnp.zeros_like(result.softmax_sum)))
 
 
 def _pieces(side: str, ends: Any, used: Any, tokens: int) -> tuple[np.ndarray, np.ndarray]:
