@@ -4,6 +4,8 @@ An address is never given out twice and a page stays empty between two allocatio
 past the end are found for certain. Hardware finds neither: it reads what happens to lie there.
 """
 
+import mmap
+import sys
 from bisect import bisect_right, insort
 from collections import deque
 from dataclasses import dataclass, field
@@ -14,6 +16,10 @@ from ascend_jax.runtime.errors import AclError
 from ascend_jax.runtime.memory.pages import Holding
 from ascend_jax.runtime.memory.policy import NORMAL_PAGE, round_up
 
+LARGE = 2**26
+"""Contents from this size on are mapped without a reservation."""
+UNRESERVED = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000} if sys.platform == "linux" else {}
+"""0x4000 is Linux's MAP_NORESERVE, which Python names from 3.13 on."""
 FREED_KEPT = 4096
 """Freed allocations that are remembered with their places; older ones are known only to be gone."""
 
@@ -134,10 +140,7 @@ class AddressTable:
         """
         allocation = self.check(address, length, "access", code)
         if allocation.data is None:
-            try:
-                allocation.data = np.zeros(allocation.size, np.uint8)  # untouched pages cost nothing
-            except MemoryError as error:
-                raise AclError(200000, f"no host memory to hold the contents of {allocation}") from error
+            allocation.data = _zeros(allocation)
         offset = address - allocation.address
         return allocation.data[offset : offset + length]
 
@@ -157,6 +160,16 @@ class AddressTable:
         base = self._bases[place]
         allocation = self.live.get(base) or self._freed[base]
         return f" ({address - allocation.stop} B past the end of {allocation})"
+
+
+def _zeros(allocation: Allocation) -> np.ndarray:
+    """Zeroed bytes of which those that nobody touches cost no memory, even where they exceed this machine's."""
+    try:
+        if allocation.size < LARGE:
+            return np.zeros(allocation.size, np.uint8)
+        return np.frombuffer(mmap.mmap(-1, allocation.size, **UNRESERVED), np.uint8)
+    except (MemoryError, OSError) as error:
+        raise AclError(200000, f"this machine has no memory to hold the contents of {allocation}") from error
 
 
 def _at(verb: str, site: str) -> str:

@@ -8,7 +8,7 @@ from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.runtime.errors import AclError
 from ascend_jax.runtime.memory.addresses import AddressTable, Allocation
 from ascend_jax.runtime.memory.pages import Holding, Pages, held_bytes
-from ascend_jax.runtime.memory.policy import SIZE_UNIT, MemMallocPolicy, device_size, pages_to_try
+from ascend_jax.runtime.memory.policy import HUGE_PAGE, SIZE_UNIT, MemMallocPolicy, device_size, pages_to_try
 from ascend_jax.runtime.memory.report import device_oom
 
 DEVICE_STRIDE = 1 << 48
@@ -103,6 +103,31 @@ class DeviceMemory:
         allocation = self.table.retire(address, site)
         self.pages.give(allocation.holding)
         self.stats.take(allocation.requested, allocation.reserved)
+
+    def reserve(self, size: int, *, site: str = "") -> Allocation:
+        """Addresses for ``size`` bytes without any pages behind them, for a pool that takes its pages as it grows."""
+        block = Allocation(0, 0, size, site=site)
+        self.table.place(block, HUGE_PAGE)
+        self.stats.add(0, 0)
+        return block
+
+    def grow(self, block: Allocation, size: int) -> bool:
+        """Huge pages for ``size`` more bytes of reserved addresses, a multiple of 2 MiB; False where there are not enough."""
+        if self.pages.take(size, HUGE_PAGE) is None:
+            return False
+        self._resize(block, size)
+        return True
+
+    def shrink(self, block: Allocation, size: int) -> None:
+        """Give ``size`` bytes of the huge pages of reserved addresses back."""
+        self.pages.give((size // HUGE_PAGE, ()))
+        self._resize(block, -size)
+
+    def _resize(self, block: Allocation, size: int) -> None:
+        block.reserved += size
+        block.holding = (block.reserved // HUGE_PAGE, ())
+        self.stats.reserved += size
+        self.stats.reserved_peak = max(self.stats.reserved_peak, self.stats.reserved)
 
     def release_all(self, *, site: str = "") -> int:
         """Free everything that is still allocated, as a reset does. Returns how many allocations that were."""
