@@ -21,6 +21,7 @@ from tiling_search.options import (
     simulate_options,
     workload_options,
 )
+from tiling_search.store.command import choose, store, store_option
 
 NOTHING_FITS, CANNOT_WRITE, INTERRUPTED, BROKEN_PIPE = 1, 74, 130, 141
 
@@ -54,8 +55,12 @@ def main() -> None:
     Exit status: 0 found, 1 nothing fits, 2 wrong usage, 130 interrupted.
 
     What jax compiled is kept in the user's cache folder. TILING_SEARCH_CACHE_DIR names another folder,
-    TILING_SEARCH_DISABLE_CACHE=1 keeps nothing.
+    TILING_SEARCH_DISABLE_CACHE=1 keeps nothing. What was evaluated and measured is kept in a store: see tiling-search store.
     """
+
+
+main.add_command(store)
+main.add_command(choose)
 
 
 @main.command()
@@ -85,8 +90,19 @@ def workloads(*, target: str | None) -> None:
 @main.command()
 @workload_options
 @model_options
+@store_option
 @click.option("--top", type=click.IntRange(min=1), default=10, metavar="K", help="How many of the fastest to list [10].")
-def tune(*, preset: str | None, chip: str, kernel: str, overlap: str, target: str | None, top: int, **flags: Any) -> None:
+def tune(
+    *,
+    preset: str | None,
+    chip: str,
+    kernel: str,
+    overlap: str,
+    target: str | None,
+    place: Path | None,
+    top: int,
+    **flags: Any,
+) -> None:
     """Find the fastest tiling of a workload that fits a chip.
 
     The workload is a PRESET (tiling-search workloads lists them), or --q-heads, --q-len, --head-dim and further flags.
@@ -109,6 +125,9 @@ def tune(*, preset: str | None, chip: str, kernel: str, overlap: str, target: st
         result = tune(spec, work, name=name, kernel=kernel, overlap=overlap, top=top, progress=progress, programs=folder)
     data = tuning_dict(result)
     _deliver(data, target, "show_tuning")
+    from tiling_search.store.keep import keep, search_key
+
+    _warn(keep(place, search_key(spec, work, kernel, overlap), result=result))
     if result.best is None:
         _end_unfit(data["message"], target)
 
@@ -116,9 +135,18 @@ def tune(*, preset: str | None, chip: str, kernel: str, overlap: str, target: st
 @main.command()
 @workload_options
 @model_options
+@store_option
 @click.option("--tiling", required=True, metavar="FIELD=N,...", help="block_q=N,block_kv=N and other fields of Tiling.")
 def evaluate(
-    *, preset: str | None, chip: str, kernel: str, overlap: str, target: str | None, tiling: str, **flags: Any
+    *,
+    preset: str | None,
+    chip: str,
+    kernel: str,
+    overlap: str,
+    target: str | None,
+    place: Path | None,
+    tiling: str,
+    **flags: Any,
 ) -> None:
     """Say how long one tiling takes, what bounds it, and whether it fits.
 
@@ -141,8 +169,13 @@ def evaluate(
         dataflow, cut = kernel_for(spec, kernel), tiling_from(tiling)
     with jax.enable_x64(True):  # whole bytes and blocks
         report = jax.device_get(evaluate(spec, work, cut, kernel=dataflow, overlap=overlap))
-    data = evaluation_dict(spec.name, workload_dict(name, work), dataflow.name, overlap, Candidate(cut, report))
+    found = Candidate(cut, report)
+    data = evaluation_dict(spec.name, workload_dict(name, work), dataflow.name, overlap, found)
     _deliver(data, target, "show_evaluation")
+    from tiling_search.store.keep import keep, record_of
+    from tiling_search.store.key import key_of
+
+    _warn(keep(place, key_of(spec, work, kernel=dataflow, overlap=overlap), [record_of(found, "evaluate")]))
     if data["verdict"] != "FITS":
         _end_unfit(data["message"], target)
 
@@ -273,6 +306,12 @@ def _deliver(data: Any, target: str | None, view: str, views: str = "views") -> 
     from tiling_search.render import Page
 
     getattr(import_module(f"tiling_search.{views}"), view)(Page(), data)
+
+
+def _warn(problem: str | None) -> None:
+    """What went wrong beside the answer, on stderr."""
+    if problem:
+        click.echo(f"Warning: {problem}", err=True)
 
 
 def _write(target: str, content: str | bytes, option: str) -> None:

@@ -22,7 +22,13 @@ SMALL = ["--q-heads", "4", "--q-len", "256", "--head-dim", "64"]
 ON_310P = ["--chip", "310p3", "--kernel", "ub_resident"]
 BLOCKS = ["--tiling", "block_q=64,block_kv=64"]
 EVALUATE = ["evaluate", *SMALL, *ON_310P, *BLOCKS]
-PLAIN = {"TILING_SEARCH_DISABLE_CACHE": "1", "FORCE_COLOR": None, "TTY_COMPATIBLE": None, "JAX_PLATFORMS": "cpu"}
+PLAIN = {
+    "TILING_SEARCH_DISABLE_CACHE": "1",
+    "TILING_SEARCH_DISABLE_STORE": "1",
+    "FORCE_COLOR": None,
+    "TTY_COMPATIBLE": None,
+    "JAX_PLATFORMS": "cpu",
+}
 
 Tuner = Callable[..., Any]
 
