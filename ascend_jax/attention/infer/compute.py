@@ -13,7 +13,7 @@ from ascend_jax.attention.infer.facts import Facts
 from ascend_jax.attention.infer.padding import Padding, padding_of
 from ascend_jax.attention.infer.spans import Spans, lengths_of, spans_of, tree_mask, window_of, zero_rows
 from ascend_jax.attention.options import Attended, Extras, Settings
-from ascend_jax.attention.tiled import tiled_attention
+from ascend_jax.attention.tiled import Used, tiled_attention
 from ascend_jax.tiling.tiling import Tiling
 
 BLOCK_Q, BLOCK_KV = 128, 512
