@@ -97,7 +97,7 @@ def test_all_reduce_and_reduce_scatter_over_servers(ranks: int, per_server: int,
     expected = np.sum(inputs, axis=0)
     plan = make_plan("all_reduce", count * 8, topology, CONSTANTS, asked)
     for output in movement.all_reduce(inputs, ReduceOp.SUM, plan, topology):
-        assert np.array_equal(output, expected)
+        assert output is not None and np.array_equal(output, expected)
     outputs = movement.reduce(inputs, ReduceOp.SUM, plan, topology, ranks - 1)
     assert [one is not None for one in outputs] == [rank == ranks - 1 for rank in range(ranks)]
     plan = make_plan("reduce_scatter", count * 8, topology, CONSTANTS, asked)
@@ -109,4 +109,4 @@ def test_fewer_elements_than_ranks() -> None:
     topology = Topology.even(6, 2)
     plan = make_plan("all_reduce", 24, topology, CONSTANTS, read_algo(""))
     inputs = [np.array([rank, 1, 2], np.int32) for rank in range(6)]
-    assert movement.all_reduce(inputs, ReduceOp.SUM, plan, topology)[0].tolist() == [15, 6, 12]
+    assert movement.reduced(inputs, ReduceOp.SUM, plan, topology).tolist() == [15, 6, 12]

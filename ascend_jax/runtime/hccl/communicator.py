@@ -6,14 +6,15 @@ the stream comes to them and the other ranks have come as well. They start and e
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ascend_jax.runtime.engine.task import Span, Task
+from ascend_jax.runtime.engine.task import Task
 from ascend_jax.runtime.errors import AclError, recorded
 from ascend_jax.runtime.hccl.calls import Call, Meeting
 from ascend_jax.runtime.hccl.group import Group
 from ascend_jax.runtime.hccl.kinds import Collective, DataType, ReduceOp
-from ascend_jax.runtime.hccl.validate import check_call, spans
+from ascend_jax.runtime.hccl.validate import Spans, check_call
 
 if TYPE_CHECKING:
     from ascend_jax.runtime.device import Device
@@ -190,9 +191,9 @@ class Communicator:
     def _collective(self, call: Call, stream: "Stream") -> Task:
         with self.system.lock:
             self._check(stream)
-            check_call(call, self.group, self.device)
+            touched = check_call(call, self.group, self.device)
             meeting = self.group.join(call, self.position)
-            task = self._submit(meeting, call, stream, self.position)
+            task = self._submit(meeting, call, stream, touched)
             self.position += 1
         return task
 
@@ -200,9 +201,9 @@ class Communicator:
     def _message(self, call: Call, peer: int, stream: "Stream", after: Task | None = None) -> Task:
         with self.system.lock:
             self._check(stream)
-            check_call(call, self.group, self.device, peer)
+            touched = check_call(call, self.group, self.device, peer)
             meeting = self.group.message("send" if call.collective is Collective.SEND else "receive", call, peer)
-            return self._submit(meeting, call, stream, meeting.number, after)
+            return self._submit(meeting, call, stream, touched, after)
 
     def _send_aside(self, call: Call, peer: int, stream: "Stream", begin: Task) -> Task:
         """A message on the pair's own stream, after ``begin`` of the caller's."""
@@ -213,26 +214,24 @@ class Communicator:
         channel.actor.follow(stream.actor.stamp())
         return self._message(call, peer, channel, begin)
 
-    def _submit(self, meeting: Meeting, call: Call, stream: "Stream", number: int, after: Task | None = None) -> Task:
+    def _submit(self, meeting: Meeting, call: Call, stream: "Stream", touched: Spans, after: Task | None = None) -> Task:
         """The rank's task. The last one to come knows how long all of them take."""
-        reads, writes = spans(call, self.size)
-        task = self._task(meeting, call, (reads, writes), number)
+        task = self._task(meeting, call, touched)
         task.after = after
         meeting.submitted[self.rank] = task
         if len(meeting.calls) == meeting.parties:
-            plan = self.group.plan(meeting)
+            plan, moves = self.group.plan(meeting), not self.system.options.timing_only
             for one in meeting.submitted.values():
                 one.duration_s = plan.seconds
                 one.info |= {"plan": plan, "algorithm": plan.algorithm}
-                if not self.system.options.timing_only:
-                    one.run = lambda: self.group.move(meeting, plan)
+                one.run = partial(self.group.move, meeting, plan) if moves else None
         try:
             return stream.submit(task)
         except BaseException:
             del meeting.calls[self.rank], meeting.submitted[self.rank]
             raise
 
-    def _task(self, meeting: Meeting, call: Call, touched: tuple[tuple[Span, ...], tuple[Span, ...]], number: int) -> Task:
+    def _task(self, meeting: Meeting, call: Call, touched: Spans) -> Task:
         reads, writes = touched
         info = {
             "rank": self.rank,
@@ -244,7 +243,7 @@ class Communicator:
         }
         kind = f"hcom_{call.collective.value}_"
         return Task(
-            name=f"{kind}_{self.group.name}_{number}",
+            name=f"{kind}_{self.group.name}_{meeting.number}",
             kind="collective",
             op_type=kind,
             reads=reads,

@@ -1,5 +1,6 @@
 """:class:`Group`: what the ranks of one communicator share. Their calls meet here."""
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -40,7 +41,8 @@ class Group:
     Attributes:
       devices: of the ranks that have joined.
       meetings: collectives that ranks have called, by their number; those that have ended are forgotten.
-      mailboxes: messages, by sender and receiver.
+      mailboxes: messages, by sender and receiver; ``messages`` those that may not have ended, in order.
+      plans: of what has been done before.
     """
 
     name: str
@@ -51,13 +53,15 @@ class Group:
     devices: "dict[int, Device]" = field(default_factory=dict)
     meetings: dict[int, Meeting] = field(default_factory=dict)
     mailboxes: dict[tuple[int, int], Mailbox] = field(default_factory=dict)
-    messages: list[Meeting] = field(default_factory=list)
+    messages: deque[Meeting] = field(default_factory=deque)
+    plans: dict[tuple[Primitive, float], Plan] = field(default_factory=dict)
 
     def join(self, call: Call, number: int) -> Meeting:
         """The meeting of the rank's call ``number``; raises EI0005 where it disagrees with the others'."""
         meeting = self.meetings.get(number)
         if meeting is None:
-            self.meetings = {key: one for key, one in self.meetings.items() if not one.finished}
+            while self.meetings and (oldest := next(iter(self.meetings.values()))).finished:
+                del self.meetings[oldest.number]
             meeting = self.meetings[number] = Meeting(self.name, number, tuple(range(self.size)))
         meeting.compare(call)
         meeting.calls[call.rank] = call
@@ -68,7 +72,9 @@ class Group:
         ranks = (call.rank, peer) if side == "send" else (peer, call.rank)
         meeting = self.mailboxes.setdefault(ranks, Mailbox()).match(side, call, self.name, ranks)
         if meeting.missing:
-            self.messages = [one for one in self.messages if not one.finished] + [meeting]
+            while self.messages and self.messages[0].finished:
+                self.messages.popleft()
+            self.messages.append(meeting)
         return meeting
 
     def plan(self, meeting: Meeting) -> Plan:
@@ -90,7 +96,10 @@ class Group:
                 total = BARRIER_BYTES
             case _:
                 total = float(first.count * first.dtype.bytes * (self.size if first.collective in PER_RANK else 1))
-        return make_plan(PRIMITIVE[first.collective], total, self.topology, self.constants, self.algo)
+        key = PRIMITIVE[first.collective], total
+        if key not in self.plans:
+            self.plans[key] = make_plan(*key, self.topology, self.constants, self.algo)
+        return self.plans[key]
 
     def move(self, meeting: Meeting, plan: Plan) -> None:
         """The numerics, once for all ranks, at the time when all end. What goes wrong goes wrong for all."""

@@ -77,7 +77,7 @@ class Plan:
     stages: tuple[Stage, ...]
     pipelined_s: float | None = None
 
-    @property
+    @cached_property
     def seconds(self) -> float:
         """From the moment when all ranks are there."""
         return sum(stage.seconds for stage in self.stages) if self.pipelined_s is None else self.pipelined_s
@@ -88,7 +88,7 @@ class Plan:
             return {INTRA: "mesh", INTER: "ring"}
         return {stage.level: stage.algorithm for stage in self.stages}
 
-    @property
+    @cached_property
     def algorithm(self) -> str:
         """In words: ``mesh within, nhr between servers``."""
         if self.pipelined_s is not None:

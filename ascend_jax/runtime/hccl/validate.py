@@ -14,11 +14,32 @@ if TYPE_CHECKING:
 OUT_OF_BOUNDS = 1
 """HCCL_E_PARA: found before anything is submitted, where hardware would fault."""
 
+SENT: dict[Collective, tuple[str, bool | None]] = {
+    Collective.REDUCE_SCATTER: ("whole", None),
+    Collective.ALL_TO_ALL: ("whole", None),
+    Collective.BROADCAST: ("each", True),
+    Collective.SCATTER: ("whole", True),
+    Collective.RECEIVE: ("", None),
+}
+"""What a rank reads where it is not ``count``: a piece for each rank, or nothing; and whether only the root does (True)."""
+RECEIVED: dict[Collective, tuple[str, bool | None]] = {
+    Collective.ALL_GATHER: ("whole", None),
+    Collective.ALL_TO_ALL: ("whole", None),
+    Collective.BROADCAST: ("each", False),
+    Collective.REDUCE: ("each", True),
+    Collective.SEND: ("", None),
+}
+"""The same of what it writes; False: all but the root."""
+Spans = tuple[tuple[Span, ...], tuple[Span, ...]]
 
-def check_call(call: Call, group: Group, device: "Device", peer: int | None = None) -> None:
-    """Raise ``AclError`` for arguments that are wrong by themselves; ``peer`` is that of a message."""
+
+def check_call(call: Call, group: Group, device: "Device", peer: int | None = None) -> Spans:
+    """What the rank's task reads and writes. Raises ``AclError`` for arguments that are wrong by themselves.
+
+    ``peer`` is that of a message.
+    """
     if call.collective is Collective.BARRIER:
-        return
+        return (), ()
     _check_kinds(call, group)
     if call.count < 0:
         raise _refused(call, f"count {call.count} is negative", "give the number of elements")
@@ -29,7 +50,7 @@ def check_call(call: Call, group: Group, device: "Device", peer: int | None = No
         raise _refused(call, f"rank {peer} is its own peer", "copy on the device instead")
     if call.collective is Collective.ALL_TO_ALL_V:
         _check_counts(call, group.size)
-    _check_buffers(call, group.size, device)
+    return _check_buffers(call, group.size, device)
 
 
 def _check_kinds(call: Call, group: Group) -> None:
@@ -52,7 +73,7 @@ def _check_counts(call: Call, size: int) -> None:
         raise _refused(call, "both buffers are the same", "receive into another one")
 
 
-def _check_buffers(call: Call, size: int, device: "Device") -> None:
+def _check_buffers(call: Call, size: int, device: "Device") -> Spans:
     """Null, alignment to the element, and whether the allocation holds them."""
     reads, writes = spans(call, size)
     for name, needed, address in (("send", reads, call.send), ("receive", writes, call.receive)):
@@ -64,32 +85,20 @@ def _check_buffers(call: Call, size: int, device: "Device") -> None:
                 raise _refused(call, what, "give an aligned address")
             if length:
                 device.memory.table.check(start, length, f"{name} buffer of {call.collective.python}", OUT_OF_BOUNDS)
+    return reads, writes
 
 
-def spans(call: Call, size: int) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+def spans(call: Call, size: int) -> Spans:
     """What the rank's task reads and writes."""
-    if call.collective is Collective.BARRIER:
-        return (), ()
     if call.collective is Collective.ALL_TO_ALL_V:
         return _pieces(call, call.send or 0, 0), _pieces(call, call.receive or 0, 2)
     each = call.count * call.dtype.bytes
-    whole, is_root = each * size, call.rank == call.root
-    sent = {
-        Collective.REDUCE_SCATTER: whole,
-        Collective.ALL_TO_ALL: whole,
-        Collective.BROADCAST: each if is_root else None,
-        Collective.SCATTER: whole if is_root else None,
-        Collective.RECEIVE: None,
-    }.get(call.collective, each)
-    received = {
-        Collective.ALL_GATHER: whole,
-        Collective.ALL_TO_ALL: whole,
-        Collective.BROADCAST: None if is_root else each,
-        Collective.REDUCE: each if is_root else None,
-        Collective.SEND: None,
-    }.get(call.collective, each)
-    reads = () if sent is None else ((call.send or 0, sent),)
-    return reads, () if received is None else ((call.receive or 0, received),)
+    sizes = {"each": each, "whole": each * size}
+    is_root = call.rank == call.root
+    what, of_root = SENT.get(call.collective, ("each", None))
+    reads = ((call.send or 0, sizes[what]),) if what and of_root in (None, is_root) else ()
+    what, of_root = RECEIVED.get(call.collective, ("each", None))
+    return reads, ((call.receive or 0, sizes[what]),) if what and of_root in (None, is_root) else ()
 
 
 def _pieces(call: Call, address: int, first: int) -> tuple[Span, ...]:
