@@ -1,6 +1,7 @@
 """``Executor``: what the first phase hands to the second. It is used up by one execution, unless it is made repeatable."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from ascend_jax.attention.errors import NullptrError, ParamInvalidError, ParamNullptrError
@@ -16,17 +17,27 @@ class Prepared:
     Attributes:
       outputs: shape and dtype of each.
       workspace_bytes: what the second phase must be given.
-      info: what a task of it tells the profiler.
+      core: what the task occupies.
+      shown: what a task of it tells the profiler, apart from its cost.
     """
 
     operator: Operator
     call: OpCall
     outputs: Outputs
     data: TilingData
-    cost: Cost
     workspace_bytes: int
     core: str
-    info: dict[str, Any]
+    shown: dict[str, Any]
+
+    @cached_property
+    def cost(self) -> Cost:
+        """Seconds and cores, worked out at the first execution: the first phase needs neither."""
+        return self.operator.duration(self.call, self.data)
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What a task of it tells the profiler."""
+        return {**self.shown, "report": self.cost.report}
 
 
 @dataclass(eq=False, slots=True)

@@ -91,5 +91,7 @@ def _targets(timeline: Simulated) -> dict[str, str]:
     found = {name: target for name, (_, _, target) in WORK.items()}
     for flow in timeline.flows:
         if flow.buffer is not None and flow.producer in WORK and not found[flow.producer].count("_"):
-            found[flow.producer] = f"{timeline.memory[flow.buffer].lower()}_{WORK[flow.producer][2]}"
+            # What passes through L0C has one buffer there together, and a name of its own in the flow: "S in L0C".
+            memory = timeline.memory.get(flow.buffer, flow.buffer.rpartition(" in ")[2])
+            found[flow.producer] = f"{memory.lower()}_{WORK[flow.producer][2]}"
     return found

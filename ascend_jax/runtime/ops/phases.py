@@ -163,7 +163,7 @@ class Operators:
             run=None if self.system.options.timing_only else _numerics(executor, stream.device.memory),
             reads=tuple(tensor.span for tensor in tensors_of(executor.inputs)),
             writes=tuple(writes),
-            info=dict(prepared.info),
+            info=prepared.info,
         )
 
 
@@ -179,12 +179,11 @@ def prepare(
     call = OpCall(call.op_type, inputs, call.attrs, spec, choose_tiling, combination)
     outputs = inferred_outputs(operator, call)
     data = _tiled(operator, call)
-    cost = operator.duration(call, data)
     workspace = data.workspace_bytes + SYSTEM_WORKSPACE_BYTES[spec.architecture] if data.workspace_bytes else 0
     # An AI core of the first generation has both units, and runs one kernel at a time.
     core = "mix" if spec.architecture == "coupled" else operator.core
-    info = _info(inputs, outputs) | {"tiling_key": data.tiling_key, "steps": data.steps, "report": cost.report}
-    return Prepared(operator, call, outputs, data, cost, workspace, core, info)
+    info = _info(inputs, outputs) | {"tiling_key": data.tiling_key, "steps": data.steps}
+    return Prepared(operator, call, outputs, data, workspace, core, info)
 
 
 def _tiled(operator: Operator, call: OpCall) -> Any:
