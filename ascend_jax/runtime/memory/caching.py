@@ -224,15 +224,16 @@ class CachingAllocator:
         if least == NO_LIMIT:
             return False
         needed = max(size, least)
-        blocks = self._free[size <= SMALL_SIZE]
         self.synchronize()
-        fitting = blocks.at_least(stream.stream_id, needed)
-        if fitting is not None:
-            self._release(fitting)
+        blocks = self._free[size <= SMALL_SIZE].largest_first(stream.stream_id)
+        whole = [block for block in blocks if block.size >= least and not block.is_split]
+        fitting = [block for block in whole if block.size >= needed]
+        if fitting:
+            self._release(fitting[-1])
             return True
         released = 0
-        for block in blocks.largest_first(stream.stream_id):
-            if released >= needed or block.size < least:
+        for block in whole:
+            if released >= needed:
                 break
             released += block.size
             self._release(block)

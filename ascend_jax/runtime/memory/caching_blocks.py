@@ -105,5 +105,5 @@ class FreeBlocks:
         return self._blocks[keys[place][1]] if place < len(keys) else None
 
     def largest_first(self, stream_id: int) -> list[Block]:
-        """The blocks of the stream, the largest first."""
+        """The blocks of the stream, the largest first, and of equal ones the highest address."""
         return [self._blocks[address] for _, address in reversed(self._keys.get(stream_id, []))]
