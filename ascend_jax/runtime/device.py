@@ -7,9 +7,9 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from ascend_jax.runtime.engine.scheduler import Cores
+from ascend_jax.runtime.engine.scheduler import Cores, Queue
 from ascend_jax.runtime.errors import AclError
-from ascend_jax.runtime.memory import DeviceMemory
+from ascend_jax.runtime.memory.device import DeviceMemory
 
 if TYPE_CHECKING:
     from ascend_jax.hardware.spec import NpuSpec
@@ -47,14 +47,14 @@ class Device:
       references: how often ``set_device`` has been called without a ``reset_device``.
       primary: the context that ``set_device`` makes, or None.
       contexts: the primary and explicit ones that live.
-      peers: devices whose memory it may reach.
+      host_queue: where copies wait that the host makes beside all streams.
     """
 
     def __init__(self, device_id: int, spec: NpuSpec) -> None:
         self.device_id, self.spec, self.references = device_id, spec, 0
         self.primary: Context | None = None
         self.contexts: list[Context] = []
-        self.peers: set[int] = set()
+        self.host_queue: Queue
         self.memory = DeviceMemory(spec, device_id)
         self.cores = Cores(int(spec.cube_cores), int(spec.vector_cores_per_cube))
         self.stream_limit, self.event_limit = self._by_name(STREAM_LIMITS, 1984), self._by_name(EVENT_LIMITS, 65536)

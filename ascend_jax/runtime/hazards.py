@@ -65,9 +65,9 @@ class Actor:
 class HazardChecker:
     """The accesses of every allocation that something may still race with."""
 
-    def __init__(self, report: Callable[[Hazard], None], base_of: Callable[[int, int], int]) -> None:
+    def __init__(self, report: Callable[[Hazard], None], base_of: Callable[[int], int]) -> None:
         self.report, self.base_of = report, base_of
-        self.accesses: dict[tuple[int, int], list[Access]] = {}
+        self.accesses: dict[int, list[Access]] = {}
 
     def task(self, actor: Actor, task: Task) -> None:
         """The accesses of a task of stream ``actor``, which it has followed so far."""
@@ -84,12 +84,12 @@ class HazardChecker:
         """The host frees an allocation: everything that uses it must have come before."""
         actor.number += 1
         self._touch(actor, device_id, (span,), True, what)
-        self.accesses.pop((device_id, self.base_of(device_id, span[0])), None)
+        self.accesses.pop(self.base_of(span[0]), None)
 
     def _touch(self, actor: Actor, device_id: int, spans: Iterable[Span], writes: bool, what: str) -> None:
         for address, length in spans:
             mine = Access(actor.actor_id, actor.number, address, address + length, writes, what)
-            key = (device_id, self.base_of(device_id, address))
+            key = self.base_of(address)
             others = self.accesses.get(key, [])
             self.accesses[key] = [other for other in others if not self._settled(actor, mine, other, device_id)]
             self.accesses[key].append(mine)

@@ -22,6 +22,7 @@ from ascend_jax.runtime.engine.scheduler import Scheduler
 from ascend_jax.runtime.engine.task import Task
 from ascend_jax.runtime.errors import AclError
 from ascend_jax.runtime.hazards import Actor, Hazard, HazardChecker
+from ascend_jax.runtime.memory_calls import MemoryCalls
 from ascend_jax.runtime.stream import Stream
 
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
@@ -86,12 +87,11 @@ class System:
         self.listeners = self.scheduler.listeners
         self.listeners.append(self._note_failure)
         self.hazard_reports: list[Hazard] = []
-        self.hazards = HazardChecker(
-            self._report_hazard, lambda device_id, address: self.devices[device_id].memory.base(address)
-        )
+        self.hazards = HazardChecker(self._report_hazard, lambda address: self.memory.base(address))
         self.op_wait_timeout_s = 0.0
         self.initialised = self.finalised = False
         self.devices: list[Device] = []
+        self.memory: MemoryCalls
         self._ids = count()
         self._threads: dict[int, Thread] = {}
         self._blocked = 0
@@ -107,6 +107,9 @@ class System:
             chips = [chip if isinstance(chip, NpuSpec) else load_chip(chip) for chip in self.chips]
             self.devices = [Device(number, chips[place]) for number, place in enumerate(_visible(self.visible, len(chips)))]
             self.scheduler.cores = {device.device_id: device.cores for device in self.devices}
+            for device in self.devices:
+                device.host_queue = self.scheduler.queue(device.device_id, self.new_id(), priority=0)
+            self.memory = MemoryCalls(self)
             self.initialised = True
 
     def finalize(self) -> None:
