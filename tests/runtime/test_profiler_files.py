@@ -245,6 +245,7 @@ def test_the_timeline_keeps_the_rules_of_its_viewers(tmp_path: Path) -> None:
             slices[event["pid"], event["tid"]].append((start, start + round(event["dur"] * 1000), event["name"]))
     for found in slices.values():
         assert all(before[1] <= after[0] for before, after in pairwise(sorted(found)))
+    assert not {(event["pid"], event["tid"]) for event in events if event["ph"] == "i"} & set(slices)
     _check_arrows(events, slices)
     processes = {event["args"]["name"] for event in events if event["name"] == "process_name"}
     assert processes == {"CANN", "Ascend Hardware", "Communication", "NPU MEM", "Overlap Analysis"}

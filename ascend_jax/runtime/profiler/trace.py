@@ -99,16 +99,18 @@ class _Trace:
     def _streams(self, hosts: dict[int, tuple[int, int]]) -> Iterator[Event]:
         arrows = count(1)
         for row in sorted(self.profile.rows, key=lambda row: (row.device_id, row.stream_id, row.start_s, row.task_id)):
-            pid = _pid(row.device_id, HARDWARE)
+            process = (_pid(row.device_id, HARDWARE), "Ascend Hardware", f"NPU {row.device_id}")
+            pid, tid, text = process[0], 2 * row.stream_id, f"Stream {row.stream_id}"
             start, end = self.ns(row.start_s), self.ns(row.end_s)
-            yield from self.names((pid, "Ascend Hardware", f"NPU {row.device_id}"), (row.stream_id, f"Stream {row.stream_id}"))
-            if end == start:
-                yield _instant(row.name, (pid, row.stream_id), start, _task_args(row))
+            if end == start:  # beside the stream: a viewer would tie arrows to it that belong to the next task
+                yield from self.names(process, (tid + 1, f"{text} events"))
+                yield _instant(row.name, (pid, tid + 1), start, _task_args(row))
                 continue
-            yield _slice(row.name, (pid, row.stream_id), (start, end), _task_args(row))
+            yield from self.names(process, (tid, text))
+            yield _slice(row.name, (pid, tid), (start, end), _task_args(row))
             if row.task_id in hosts:
-                tid, leaves = hosts[row.task_id]
-                yield from _arrow(next(arrows), (HOST, tid, min(leaves, start)), (pid, row.stream_id, start))
+                thread, leaves = hosts[row.task_id]
+                yield from _arrow(next(arrows), (HOST, thread, min(leaves, start)), (pid, tid, start))
 
     def _communication(self) -> Iterator[Event]:
         """Collectives by group, and the tasks of their links by plane; groups that overlap get threads of their own."""
