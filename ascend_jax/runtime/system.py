@@ -87,7 +87,7 @@ class System:
         self.listeners = self.scheduler.listeners
         self.listeners.append(self._note_failure)
         self.hazard_reports: list[Hazard] = []
-        self.hazards = HazardChecker(self._report_hazard, lambda address: self.memory.base(address))
+        self.hazards = HazardChecker(self._report_hazard, self._base)
         self.op_wait_timeout_s = 0.0
         self.initialised = self.finalised = False
         self.devices: list[Device] = []
@@ -359,6 +359,9 @@ class System:
         raised = AclError(code, f"{task} failed{more}: {type(error).__name__}: {error}")
         raised.__cause__ = error
         return raised
+
+    def _base(self, address: int) -> int:
+        return self.memory.base(address)
 
     def _report_hazard(self, hazard: Hazard) -> None:
         if self.options.hazards != "off":

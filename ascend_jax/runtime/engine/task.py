@@ -59,7 +59,7 @@ class Task(Signal):
     block_dim: int = 0
     core: Core = "none"
     engine: str = ""
-    run: Callable[[], None] | None = None
+    run: Callable[[], object] | None = None
     reads: tuple[Span, ...] = ()
     writes: tuple[Span, ...] = ()
     site: str = ""
