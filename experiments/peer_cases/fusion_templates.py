@@ -1,7 +1,7 @@
 """Cases of the gradient that run one tiling template alone.
 
-The operator tries its templates in turn: what one of them declines goes to the next. A test that forces one sees it fail where a
-user sees nothing. Source: IsCapable of the templates in op_host/arch22 of flash_attention_score_grad, and the priorities in
+The operator tries its templates in turn: what one of them declines goes to the next. A test that forces one sees it fail where
+a user sees nothing. Source: IsCapable of the templates in op_host/arch22 of flash_attention_score_grad, and the priorities in
 attention/flash_attention_score_grad/tests, of ops-transformer.
 """
 
