@@ -130,9 +130,12 @@ def test_the_path_is_read_at_load_and_reload_reads_it_again(tmp_path: Path) -> N
     variables["ASCEND_CUSTOM_OPP_PATH"] = str(package(tmp_path / "late", "Late"))
     registry.load()
     assert registry.generation == generation
-    with pytest.raises(AclError):
+    with pytest.raises(AclError, match="Set too late: ASCEND_CUSTOM_OPP_PATH has changed"):
         registry.find("Late")
     registry.reload()
+    with pytest.raises(AclError) as caught:
+        registry.find("Later")
+    assert "too late" not in str(caught.value)
     assert registry.find("Late").op_type == "Late"
     assert registry.generation > generation
 

@@ -35,7 +35,7 @@ def vector_cost(spec: NpuSpec, elements: int, operations: Mapping[str, float], r
     >>> from ascend_jax.hardware import load_chip
     >>> cost = vector_cost(load_chip("910B3"), 1 << 24, {"add": 1}, 2 << 25, 1 << 25)
     >>> cost.cores, f"{cost.seconds * 1e6:.0f} us"
-    (40, '66 us')
+    (40, '73 us')
     """
     cores = vector_blocks(spec, elements)
     repeats = ceil(elements / cores * LANE_BYTES / float(spec.vector_repeat_bytes))
@@ -64,7 +64,7 @@ def matmul_cost(spec: NpuSpec, sizes: tuple[int, int, int, int], dtype: str, ele
     >>> from ascend_jax.hardware import load_chip
     >>> cost = matmul_cost(load_chip("910B3"), (1, 8192, 8192, 8192), "float16", 2)
     >>> cost.cores, f"{cost.seconds * 1e3:.2f} ms"
-    (20, '3.82 ms')
+    (20, '3.75 ms')
     """
     batch, m, k, n = sizes
     blocks = max(1, matmul_blocks(m, n, batch))

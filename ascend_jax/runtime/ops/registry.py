@@ -11,7 +11,7 @@ from ascend_jax.runtime.errors import AclError
 from ascend_jax.runtime.ops.builtin import OPERATORS
 from ascend_jax.runtime.ops.operator import Operator
 from ascend_jax.runtime.ops.packages import Package, read_package
-from ascend_jax.runtime.ops.search import Place, places
+from ascend_jax.runtime.ops.search import CUSTOM, OPP, Place, places
 
 LOG = logging.getLogger("ascend_jax.runtime")
 BUILT_IN = Package("built-in", None, {operator.op_type: operator for operator in OPERATORS}, {})
@@ -45,6 +45,7 @@ class Registry:
         self.packages: tuple[Package, ...] = ()
         self.generation = 0
         self._operators: dict[str, Operator] = {}
+        self._read: dict[str, str | None] = {}
         self._lock = threading.Lock()
 
     def load(self) -> None:
@@ -61,7 +62,7 @@ class Registry:
         """Read the paths and the packages anew; raises as :meth:`load`, and then keeps what was loaded before."""
         searched = places(self._environ)
         found = [read_package(place) for place in searched if not place.problem]
-        self.places = searched
+        self.places, self._read = searched, self._variables()
         self._use((*found, BUILT_IN))
 
     def unload(self, name: str | None = None) -> None:
@@ -134,6 +135,9 @@ class Registry:
         for shadow in self._shadows():
             LOG.info("OperatorRegistry: %s of %s hides that of %s", shadow.op_type, shadow.used, ", ".join(shadow.hidden))
 
+    def _variables(self) -> dict[str, str | None]:
+        return {name: self._environ.get(name) for name in (CUSTOM, OPP)}
+
     def _shadows(self) -> Iterator[Shadow]:
         for op_type in sorted(self._operators):
             used, *hidden = (package.name for package in self.packages if op_type in package.operators)
@@ -148,5 +152,7 @@ class Registry:
         hint = f"did you mean {', '.join(near)}?" if near else "no name is near"
         hint += " (the case of names counts)" if case else ""
         what = f"no package has an operator of type {op_type!r}: {hint}\nSearched, in this order:\n{listed}"
+        if late := [name for name, value in self._variables().items() if value != self._read.get(name)]:
+            what += f"\nSet too late: {', '.join(late)} has changed since the packages were loaded"
         remedy = "the paths were read when the packages were loaded: after a change call registry.reload()"
         return AclError(100024, what, remedy=remedy)
