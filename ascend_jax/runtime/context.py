@@ -31,6 +31,7 @@ class Context:
     def create_stream(self, *, priority: int = 0, persistent: bool = False) -> Stream:
         """A new stream. Raises 207008 when the device has no more, with a table of who owns them."""
         with self.system.lock:
+            self.check_alive()
             limit = self.device.stream_limit
             owned = sum(len(context.streams) for context in self.device.contexts)
             if owned >= limit:
@@ -44,8 +45,10 @@ class Context:
         """Wait for its tasks (``force``: drop those that have not started), then destroy it. Not the default stream."""
         with self.system.lock:
             stream.check()
-            if stream is self.default_stream:
+            if stream is stream.context.default_stream:
                 raise AclError(107000, f"{stream} is the context's default stream", remedy="destroy the context instead")
+            if stream.context is not self:
+                raise AclError(107003, f"{stream} is not of context {self.context_id}", remedy="stream.context.destroy_stream()")
             if force:
                 stream.abort()
             elif stream.tail is not None:
@@ -56,6 +59,7 @@ class Context:
     def create_event(self, *, timing: bool = True, classic: bool = False) -> Event:
         """A new event. Raises 207007 when it is of the classic kind and the device has no more of those."""
         with self.system.lock:
+            self.check_alive()
             if classic and self.device.classic_events() >= self.device.event_limit:
                 what = (
                     f"device {self.device.device_id} has {self.device.event_limit} events, all in use\n{self._owners('events')}"
@@ -75,13 +79,18 @@ class Context:
     def synchronize(self, timeout_ms: int = -1) -> None:
         """The host waits for all streams of the context. Raises the first failure."""
         with self.system.lock:
+            self.check_alive()
             for stream in list(self.streams.values()):
                 stream.synchronize(timeout_ms)
 
-    def check(self) -> None:
-        """Whether it still takes work."""
+    def check_alive(self) -> None:
+        """Raises 107017 when it is destroyed."""
         if self.destroyed:
             raise AclError(107017, f"context {self.context_id} was destroyed", remedy="set another context in this thread")
+
+    def check(self) -> None:
+        """Whether it still takes work."""
+        self.check_alive()
         if self.failure:
             raise AclError(107022, f"context {self.context_id} has stopped: {self.failure}", remedy="destroy and make it anew")
 

@@ -202,8 +202,7 @@ class System:
     def set_context(self, context: Context) -> None:
         """Make ``context`` this thread's, and its device with it."""
         with self.lock:
-            if context.destroyed:
-                raise AclError(107017, f"context {context.context_id} was destroyed", remedy="make one with create_context()")
+            context.check_alive()
             self.thread().context = context
 
     def current_context(self) -> Context:
@@ -221,6 +220,7 @@ class System:
     def destroy_context(self, context: Context) -> None:
         """Wait for its streams and destroy it. Raises 107000 for a primary one."""
         with self.lock:
+            context.check_alive()
             if context.primary:
                 what = f"context {context.context_id} is the primary one of device {context.device.device_id}"
                 raise AclError(107000, what, remedy="reset_device() releases it")
