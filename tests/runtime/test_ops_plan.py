@@ -68,7 +68,7 @@ def test_a_head_of_2048_fits_in_no_way(choice: object, caplog: pytest.LogCapture
     assert "UB overflow" in str(caught.value)
     if choice is not None:
         assert "262,656 bytes asked, 262,144 available (512 too many" in str(caught.value)
-    assert caplog.records[-1].getMessage().startswith("Tiling: UB_OOM: ")
+    assert caplog.records[-1].getMessage().startswith("Plan: UB_OOM: ")
 
 
 def test_the_articles_oom_example_fits() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ascend_jax.attention.errors import NullptrError, ParamInvalidError, ParamNullptrError
 from ascend_jax.runtime.ops.checks import Outputs
-from ascend_jax.runtime.ops.operator import Cost, OpCall, Operator, TilingData
+from ascend_jax.runtime.ops.operator import Core, Cost, OpCall, Operator, TilingData
 from ascend_jax.runtime.ops.tensor import Operand, Tensor
 
 
@@ -26,13 +26,19 @@ class Prepared:
     outputs: Outputs
     data: TilingData
     workspace_bytes: int
-    core: str
+    core: Core
     shown: dict[str, Any]
 
     @cached_property
     def cost(self) -> Cost:
         """Seconds and cores, worked out at the first execution: the first phase needs neither."""
         return self.operator.duration(self.call, self.data)
+
+    @cached_property
+    def schedule(self) -> Any:
+        """The simulated timeline of what goes on inside, for the debug log; None where the operator has none."""
+        schedule = self.operator.inner_schedule
+        return None if schedule is None or self.data.tiling is None else schedule(self.call, self.data)
 
     @property
     def info(self) -> dict[str, Any]:

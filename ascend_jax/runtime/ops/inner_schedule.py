@@ -5,13 +5,13 @@ when the unit takes the work up, ``Wait`` when its result is there. On chips who
 come to L1, not to UB as in the articles. Times are virtual, from the start of the kernel.
 """
 
-import logging
 from collections.abc import Iterator
 from itertools import islice
 
+from ascend_jax.runtime.log import get_logger
 from ascend_jax.timeline.events import Events, Simulated
 
-LOG = logging.getLogger("ascend_jax.runtime")
+LOG = get_logger("OP")
 MOST_LINES = 200
 """Lines of one call: a longer log says of every tile the same."""
 
@@ -38,7 +38,7 @@ WORK = {
     "mm_pv": ("GEMM", "probs, v", "out"),
     "softmax": ("SOFTMAX", "scores, row_max, row_sum", "probs"),
     "rescale": ("SOFTMAX_ACC", "out, row_max", "out"),
-    "finalise": ("SCALE", "out, 1/row_sum", "out"),
+    "finalise": ("SCALE", "out, 1/row_sum", "ub_out"),
 }
 """By stage of a kernel: what it does, from what, to what."""
 

@@ -16,11 +16,12 @@ from ascend_jax.attention.errors import NullptrError, TilingError
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.runtime.engine.task import Task
 from ascend_jax.runtime.errors import AclError, recorded
+from ascend_jax.runtime.log import get_logger
 from ascend_jax.runtime.ops.checks import Given, by_name, check_outputs, combination_of, filled_attrs, inferred_outputs
 from ascend_jax.runtime.ops.executor import Executor, Prepared
 from ascend_jax.runtime.ops.failures import OpNotFoundError
 from ascend_jax.runtime.ops.inner_schedule import log_inner_schedule
-from ascend_jax.runtime.ops.operator import OpCall, Operator
+from ascend_jax.runtime.ops.operator import Core, OpCall, Operator
 from ascend_jax.runtime.ops.plan import cann_choice
 from ascend_jax.runtime.ops.registry import Registry
 from ascend_jax.runtime.ops.tensor import Memory, Operand, Tensor, tensors_of
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ascend_jax.runtime.stream import Stream
     from ascend_jax.runtime.system import System
 
-LOG = logging.getLogger("ascend_jax.runtime")
+LOG = get_logger("OP")
 MOST_PREPARED = 1024
 """Calls that are remembered; then all are forgotten."""
 SYSTEM_WORKSPACE_BYTES = {"separated": 16 << 20, "direct": 16 << 20, "coupled": 2 << 20}
@@ -159,7 +160,7 @@ class Operators:
             op_type=prepared.operator.op_type,
             duration_s=prepared.cost.seconds,
             block_dim=prepared.cost.cores,
-            core=prepared.core,  # pyright: ignore[reportArgumentType]
+            core=prepared.core,
             run=None if self.system.options.timing_only else _numerics(executor, stream.device.memory),
             reads=tuple(tensor.span for tensor in tensors_of(executor.inputs)),
             writes=tuple(writes),
@@ -181,7 +182,7 @@ def prepare(
     data = _tiled(operator, call)
     workspace = data.workspace_bytes + SYSTEM_WORKSPACE_BYTES[spec.architecture] if data.workspace_bytes else 0
     # An AI core of the first generation has both units, and runs one kernel at a time.
-    core = "mix" if spec.architecture == "coupled" else operator.core
+    core: Core = "mix" if spec.architecture == "coupled" else operator.core
     info = _info(inputs, outputs) | {"tiling_key": data.tiling_key, "steps": data.steps}
     return Prepared(operator, call, outputs, data, workspace, core, info)
 
@@ -240,8 +241,8 @@ def _numerics(executor: Executor, memory: Memory) -> Callable[[], None]:
 
 def _log_launch(prepared: Prepared, task: Task) -> None:
     LOG.debug("Launch: %s, block_dim=%d, tiling_key=%d", task, task.block_dim, prepared.data.tiling_key)
-    if prepared.operator.inner_schedule is not None:
-        log_inner_schedule(prepared.operator.inner_schedule(prepared.call, prepared.data))
+    if prepared.schedule is not None:
+        log_inner_schedule(prepared.schedule)
 
 
 def _kind(operand: Operand) -> Hashable:

@@ -14,6 +14,7 @@ from ascend_jax.attention.errors import TilingError
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.kernels import kernel_for
 from ascend_jax.proposal import Proposal, check, fitting
+from ascend_jax.runtime.log import get_logger
 from ascend_jax.runtime.ops.failures import UbOutOfMemoryError
 from ascend_jax.runtime.ops.operator import Choice, ChooseTiling
 from ascend_jax.tiling.cann import cann_kernel, cann_tiling
@@ -22,7 +23,7 @@ from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.verdict import REMEDIES, Verdict
 from ascend_jax.workload.attention import Attention
 
-LOG = logging.getLogger("ascend_jax.runtime")
+LOG = get_logger("OP")
 ON_CHIP = (Verdict.UB_OVERFLOW, Verdict.L1_OVERFLOW, Verdict.L0A_OVERFLOW, Verdict.L0B_OVERFLOW, Verdict.L0C_OVERFLOW)
 
 
@@ -78,7 +79,7 @@ def _chosen(choice: Choice, spec: NpuSpec) -> tuple[Tiling, str]:
 
 def _note(steps: list[str], name: str, tiling: Tiling, message: str) -> None:
     steps.append(f"{name}: block_q={int(tiling.block_q)}, block_kv={int(tiling.block_kv)}: {message}")
-    LOG.log(logging.INFO if message == "fits" else logging.WARNING, "Tiling: %s", steps[-1])
+    LOG.log(logging.INFO if message == "fits" else logging.WARNING, "Plan: %s", steps[-1])
 
 
 def _padded(spec: NpuSpec, work: Attention, kernel: str) -> tuple[Attention, Proposal]:
@@ -98,6 +99,6 @@ def _padded(spec: NpuSpec, work: Attention, kernel: str) -> tuple[Attention, Pro
 def _refusal(spec: NpuSpec, work: Attention, verdict: Verdict, message: str, steps: list[str]) -> TilingError:
     wrong = f"attention with D={work.head_dim}, Dv={work.value_dim} in {work.dtype} on {spec.name or spec.architecture}"
     kind = UbOutOfMemoryError if verdict in ON_CHIP else TilingError
-    LOG.error("Tiling: %s: %s", "UB_OOM" if kind is UbOutOfMemoryError else "TILING_FAILED", message)
+    LOG.error("Plan: %s: %s", "UB_OOM" if kind is UbOutOfMemoryError else "TILING_FAILED", message)
     tried = "; ".join(step.split(":")[0] for step in steps)
     return kind(wrong, f"fits in no way ({tried}): {message}", REMEDIES[verdict] or "use a smaller head_dim")

@@ -1,19 +1,19 @@
 """``Registry``: the operators that a call can name, and which package each comes from."""
 
 import difflib
-import logging
 import os
 import threading
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ascend_jax.runtime.errors import AclError
+from ascend_jax.runtime.log import get_logger
 from ascend_jax.runtime.ops.builtin import OPERATORS
 from ascend_jax.runtime.ops.operator import Operator
 from ascend_jax.runtime.ops.packages import Package, read_package
 from ascend_jax.runtime.ops.search import CUSTOM, OPP, Place, places
 
-LOG = logging.getLogger("ascend_jax.runtime")
+LOG = get_logger("OP")
 BUILT_IN = Package("built-in", None, {operator.op_type: operator for operator in OPERATORS}, {})
 """The operators of the runtime."""
 

@@ -6,14 +6,14 @@ that file is missing; and at last what is built in. Unlike CANN, whose operators
 its own along, so the variable may be unset.
 """
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ascend_jax.runtime.errors import AclError
+from ascend_jax.runtime.log import get_logger
 
-LOG = logging.getLogger("ascend_jax.runtime")
+LOG = get_logger("OP")
 CUSTOM, OPP = "ASCEND_CUSTOM_OPP_PATH", "ASCEND_OPP_PATH"
 CONFIG = Path("vendors", "config.ini")
 
