@@ -88,6 +88,7 @@ class System:
         self.listeners.append(self._note_failure)
         self.hazard_reports: list[Hazard] = []
         self.hazards = HazardChecker(self._report_hazard, self._base)
+        self.hazards.enabled = self.options.hazards != "off"
         self.op_wait_timeout_s = 0.0
         self.initialised = self.finalised = False
         self.devices: list[Device] = []
@@ -364,8 +365,7 @@ class System:
         return self.memory.base(address)
 
     def _report_hazard(self, hazard: Hazard) -> None:
-        if self.options.hazards != "off":
-            self.hazard_reports.append(hazard)
+        self.hazard_reports.append(hazard)
         if self.options.hazards == "raise":
             raise AclError(507015, str(hazard))
 
