@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ascend_jax.runtime.errors import AclError
 from ascend_jax.runtime.event import Event
+from ascend_jax.runtime.recording import recorded_calls
 from ascend_jax.runtime.stream import Stream
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ascend_jax.runtime.system import System
 
 
+@recorded_calls
 class Context:
     """Streams, events and a state of failure of one device; one of another context cannot be used.
 
@@ -48,7 +50,7 @@ class Context:
             if stream is stream.context.default_stream:
                 raise AclError(107000, f"{stream} is the context's default stream", remedy="destroy the context instead")
             if stream.context is not self:
-                raise AclError(107003, f"{stream} is not of context {self.context_id}", remedy="stream.context.destroy_stream()")
+                raise AclError(107003, f"{stream} is not of context {self.context_id}", remedy="ask stream.context")
             if force:
                 stream.abort()
             elif stream.tail is not None:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from ascend_jax.runtime.engine.task import Signal, Task
 from ascend_jax.runtime.errors import AclError
 from ascend_jax.runtime.hazards import Actor, Clock
+from ascend_jax.runtime.recording import recorded_calls
 
 if TYPE_CHECKING:
     from ascend_jax.runtime.context import Context
     from ascend_jax.runtime.stream import Stream
 
 
+@recorded_calls
 class Event:
     """A mark. Make one with ``Context.create_event``.
 

@@ -10,6 +10,7 @@ from ascend_jax.runtime.memory.copy import AddressSpace, Copy, PeerAccess, check
 from ascend_jax.runtime.memory.device import DeviceMemory
 from ascend_jax.runtime.memory.host import HostMemory
 from ascend_jax.runtime.memory.policy import MemcpyKind, MemMallocPolicy
+from ascend_jax.runtime.recording import recorded_calls
 
 if TYPE_CHECKING:
     from ascend_jax.runtime.device import Device
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ascend_jax.runtime.system import System
 
 
+@recorded_calls
 class MemoryCalls:
     """``System.memory``: the calls ``aclrtMalloc``, ``aclrtMemcpy`` and their kin.
 

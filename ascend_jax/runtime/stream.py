@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from ascend_jax.runtime.engine.task import Task
 from ascend_jax.runtime.errors import AclError
+from ascend_jax.runtime.failures import failure
 from ascend_jax.runtime.hazards import Actor
+from ascend_jax.runtime.recording import recorded_calls
 
 if TYPE_CHECKING:
     from ascend_jax.runtime.context import Context
@@ -17,6 +19,7 @@ DEPTH, PERSISTENT_DEPTH = 2013, 60_000
 """Tasks that a stream holds, from hicann/runtime's dev_info_reg.cc; more of them let the host wait."""
 
 
+@recorded_calls
 class Stream:
     """A first-in first-out queue of tasks of one context. Make one with ``Context.create_stream``.
 
@@ -110,7 +113,7 @@ class Stream:
         self.system.thread().actor.follow(self.actor.stamp())
         failures, self.failures = self.failures, []
         if failures:
-            raise self.system.failure(failures)
+            raise failure(failures)
 
     def launch_host_func(self, function: Callable[..., object], *arguments: object) -> Task:
         """Call ``function(*arguments)`` on the host when the stream comes to it. It must not call the runtime."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ascend_jax.runtime.context import Context
 from ascend_jax.runtime.engine.task import Rendezvous, Task
-from ascend_jax.runtime.errors import AclError
+from ascend_jax.runtime.errors import AclError, get_last_error, peek_at_last_error
 from ascend_jax.runtime.system import Options, System
 from tests.runtime.stream_oracle import Item, run
 
@@ -194,6 +194,12 @@ def test_a_full_stream_lets_the_host_wait(context: Context) -> None:
     for _ in range(4):
         stream.submit(kernel(1.0))
     assert context.system.host_now_s == 2.0
+
+
+def test_the_last_error_is_the_threads_own(context: Context) -> None:
+    with refusal(107001):
+        context.system.set_device(9)
+    assert (peek_at_last_error(), get_last_error(), get_last_error()) == (107001, 107001, 0)
 
 
 def test_foreign_and_dead_handles(system: System) -> None:
