@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 
 from experiments.peer_cases.golden_layouts import Call, Results, join, lens_of, split
-from experiments.peer_cases.goldens import OPEN, Floats, Sequence, Tokens, attention, gradients, philox_keep, seen_of_mode
+from experiments.peer_cases.goldens import (
+    OPEN,
+    Floats,
+    Rounding,
+    Sequence,
+    Tokens,
+    attention,
+    gradients,
+    philox_keep,
+    seen_of_mode,
+)
 
 ALIBI_ROWS = 1024
 """Of a compressed alibi."""
@@ -132,10 +142,10 @@ def _keep(call: Call, b: int, places: list[Any], heads: int) -> np.ndarray:
     return drawn.reshape(heads, rows, keys)
 
 
-def fusion(call: Call, round_to: Any = None) -> Results:
+def fusion(call: Call, rounding: Rounding | None = None) -> Results:
     """The results of npu_fusion_attention."""
     sequences, starts = fusion_sequences(call)
-    found = [attention(x._replace(round_to=round_to)) for x in sequences]
+    found = [attention(x._replace(rounding=rounding)) for x in sequences]
     layout = call["input_layout"].upper()
     tokens = call["query"].shape[layout.index("T" if layout == "TND" else "S")]
     out = join([one[0] for one in found], starts, layout, tokens)
@@ -157,7 +167,7 @@ def _statistics(pieces: list[Floats], starts: Any, tokens: int, call: Call) -> F
     return join(copies, starts, "NTD", tokens).reshape(tokens, heads, 8)
 
 
-def fusion_grad(call: Call, round_to: Any = None) -> Results:
+def fusion_grad(call: Call, rounding: Rounding | None = None) -> Results:
     """The results of npu_fusion_attention_grad that belong to inputs."""
     sequences, starts = fusion_sequences(call)
     layout, heads = call["input_layout"].upper(), call["head_num"]
@@ -165,7 +175,7 @@ def fusion_grad(call: Call, round_to: Any = None) -> Results:
     found = []
     for b, x in enumerate(sequences):
         piece = d_out[:, starts[b] : starts[b] + x.query.shape[1]] if packed else d_out[b]
-        found.append(gradients(x._replace(round_to=round_to), piece))
+        found.append(gradients(x._replace(rounding=rounding), piece))
     kv_starts = lens_of(call["actual_seq_kvlen"])[0] if packed else starts
     places = {"dq": ("query", starts), "dk": ("key", kv_starts), "dv": ("value", kv_starts)}
     results = {}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments.peer_cases.golden_layouts import Call, Results, join, lens_of, split
-from experiments.peer_cases.goldens import OPEN, Floats, Sequence, Tokens, attention, seen_of_mode
+from experiments.peer_cases.goldens import OPEN, Floats, Rounding, Sequence, Tokens, attention, seen_of_mode
 
 
 def gathered(pages: Any, table: Any, layout: str) -> Floats:
@@ -20,7 +20,7 @@ def gathered(pages: Any, table: Any, layout: str) -> Floats:
     return np.moveaxis(pages, 1, 2).reshape(len(pages), pages.shape[2], -1, pages.shape[4])
 
 
-def unified(call: Call, round_to: Any = None) -> Results:
+def unified(call: Call, rounding: Rounding | None = None) -> Results:
     """The results of flash_attn."""
     layout, kv_layout, heads = call["layout_q"], call["layout_kv"], call["q"].shape[call["layout_q"].index("N")]
     q, (k, v) = split(call["q"], layout, heads), _unified_keys(call)
@@ -42,7 +42,8 @@ def unified(call: Call, round_to: Any = None) -> Results:
         key, value = (x[:, cut] if kv_layout == "TND" else x[b, :, cut] for x in (k, v))
         sequences.append(Sequence(query, key, value, call["softmax_scale"], _unified_seen(call, rows[b], keys[b])))
     tokens = call["q"].shape[0 if packed else layout.index("S")]
-    return _inferred(sequences, starts, (call["layout_out"], "NTD" if packed else "BNSD"), tokens, round_to)
+    found = _inferred(sequences, starts, (call["layout_out"], "NTD" if packed else "BNSD"), tokens, rounding)
+    return found | {"softmax_lse": found["softmax_lse"][..., 0]}
 
 
 def _unified_keys(call: Call) -> tuple[Floats, Floats]:
@@ -58,9 +59,11 @@ def _unified_seen(call: Call, rows: int, keys: int) -> np.ndarray:
     return seen_of_mode(call.get("mask_mode", 0), rows, keys, Tokens(before, behind))[None]
 
 
-def _inferred(sequences: list[Sequence], starts: Any, layouts: tuple[str, str], tokens: int, round_to: Any) -> Results:
+def _inferred(
+    sequences: list[Sequence], starts: Any, layouts: tuple[str, str], tokens: int, rounding: Rounding | None
+) -> Results:
     """Output, and ``log Σ exp`` with ``+inf`` where a row sees nothing or does not exist."""
-    found = [attention(x._replace(round_to=round_to)) for x in sequences]
+    found = [attention(x._replace(rounding=rounding)) for x in sequences]
     sums = []
     for (_, top, total), x in zip(found, sequences, strict=True):
         with np.errstate(divide="ignore"):
@@ -71,7 +74,7 @@ def _inferred(sequences: list[Sequence], starts: Any, layouts: tuple[str, str], 
     return {"attention_out": out, "softmax_lse": join(sums, starts, layouts[1], tokens, np.inf)}
 
 
-def infer(call: Call, round_to: Any = None) -> Results:
+def infer(call: Call, rounding: Rounding | None = None) -> Results:
     """The results of FusedInferAttentionScore."""
     layout, _, out_layout = call["input_layout"].partition("_")
     heads = call["num_heads"]
@@ -90,7 +93,7 @@ def infer(call: Call, round_to: Any = None) -> Results:
         options = _infer_options(call, b, rows, key.shape[1])
         sequences.append(Sequence(query, key, value, call["scale"], **options))
     tokens = call["query"].shape[layout.index("T" if packed else "S")]
-    return _inferred(sequences, starts, (out_layout or layout, "TND" if packed else "BNSD"), tokens, round_to)
+    return _inferred(sequences, starts, (out_layout or layout, "TND" if packed else "BNSD"), tokens, rounding)
 
 
 def _each(given: Any, count: int, default: list[int]) -> np.ndarray:

@@ -19,6 +19,13 @@ Floats = np.ndarray
 Bools = np.ndarray
 
 
+class Rounding(NamedTuple):
+    """Probabilities, before they are divided by their sum, become ``dtype``, as a matrix unit needs them; ``scores`` too."""
+
+    dtype: Any
+    scores: bool = False
+
+
 class Sequence(NamedTuple):
     """One sequence of one call. ``query [N1, S1, D]``, ``key [N2, S2, D]``, ``value [N2, S2, Dv]``, float64.
 
@@ -28,6 +35,7 @@ class Sequence(NamedTuple):
       keep: bool ``[N1, S1, S2]``, what dropout leaves.
       sink: ``[N1]``.
       zero_rows: a row that sees no key is 0 (else nothing is said of it: NaN).
+      rounding: what is rounded on the way; nothing, for the golden itself.
     """
 
     query: Floats
@@ -41,7 +49,7 @@ class Sequence(NamedTuple):
     keep_prob: float = 1.0
     sink: Floats | None = None
     zero_rows: bool = True
-    round_to: Any = None
+    rounding: Rounding | None = None
 
 
 def attention(x: Sequence) -> tuple[Floats, Floats, Floats]:
@@ -55,7 +63,7 @@ def attention(x: Sequence) -> tuple[Floats, Floats, Floats]:
         weights, top[head], total[head] = probabilities(x, head)
         if x.keep is not None:
             weights = np.where(x.keep[head], weights / x.keep_prob, 0)
-        out[head] = rounded(weights, x.round_to) @ _of_group(x.value, head, heads)
+        out[head] = weights @ _of_group(x.value, head, heads)
     if not x.zero_rows:
         for result in (out, top, total):
             result[np.broadcast_to(~x.seen.any(axis=2), (heads, rows))] = np.nan
@@ -65,11 +73,13 @@ def attention(x: Sequence) -> tuple[Floats, Floats, Floats]:
 def probabilities(x: Sequence, head: int) -> tuple[Floats, Floats, Floats]:
     """The softmax of one head ``[S1, S2]``, its maximum and its sum ``[S1]``."""
     of = lambda y: y[min(head, len(y) - 1)]  # noqa: E731
-    scores = rounded(x.query[head] @ _of_group(x.key, head, len(x.query)).T, x.round_to)
+    scores = x.query[head] @ _of_group(x.key, head, len(x.query)).T
     scores = x.scale * (scores if x.inner is None else scores + of(x.inner))
     scores = scores if x.outer is None else scores + of(x.outer)
     seen = np.broadcast_to(of(x.seen), scores.shape)
-    scores = np.where(seen, rounded(scores, x.round_to), MASKED)
+    if x.rounding is not None and x.rounding.scores:
+        scores = rounded(scores, x.rounding)
+    scores = np.where(seen, scores, MASKED)
     top = scores.max(axis=1)
     if x.sink is not None:
         top = np.maximum(top, x.sink[head])
@@ -78,7 +88,7 @@ def probabilities(x: Sequence, head: int) -> tuple[Floats, Floats, Floats]:
     empty = ~seen.any(axis=1)
     if x.sink is None:
         top, total = np.where(empty, MASKED, top), np.where(empty, FLOAT_MAX, total)
-    return rounded(weights / total[:, None], x.round_to), top, total
+    return rounded(weights, x.rounding) / total[:, None], top, total
 
 
 def gradients(x: Sequence, d_out: Floats) -> dict[str, Floats]:
@@ -111,9 +121,9 @@ def _of_group(x: Floats, head: int, heads: int) -> Floats:
     return x[head // (heads // len(x))]
 
 
-def rounded(x: Floats, dtype: Any) -> Floats:
-    """As a computation in ``dtype`` would keep it; None: as it is."""
-    return x if dtype is None else x.astype(dtype).astype(np.float64)
+def rounded(x: Floats, rounding: Rounding | None) -> Floats:
+    """As the type keeps it."""
+    return x if rounding is None else x.astype(rounding.dtype).astype(np.float64)
 
 
 def band(rows: int, keys: int, before: int, behind: int, shift: int = 0) -> Bools:
