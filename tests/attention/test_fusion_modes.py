@@ -38,8 +38,11 @@ def mask_of(mode: int, lens: tuple[int, int], options: dict[str, Any]) -> jax.Ar
     return jnp.asarray(np.stack([hidden(mode, lens, tokens, prefix) for prefix in options.get("prefix", (0, 0))])[:, None])
 
 
-@pytest.mark.parametrize("lens", LENS)
-@pytest.mark.parametrize(("mode", "options"), MODES)
+# Modes that do not count from the bottom right are the same computation for every order of the lengths.
+CASES = [(mode, options, lens) for mode, options in MODES for lens in (LENS if mode in (3, 4, 6) else LENS[1:])]
+
+
+@pytest.mark.parametrize(("mode", "options", "lens"), CASES)
 def test_a_mode_is_its_loop(mode: int, options: dict[str, Any], lens: tuple[int, int]) -> None:
     q, k, v = qkv((4, 2), lens)
     options = fitted(options, lens)
