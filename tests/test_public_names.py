@@ -11,9 +11,10 @@ import pytest
 
 import ascend_jax
 import ascend_jax.attention
+import ascend_jax.runtime
 import tiling_search
 
-PACKAGES = (ascend_jax, ascend_jax.attention, tiling_search)
+PACKAGES = (ascend_jax, ascend_jax.attention, ascend_jax.runtime, tiling_search)
 
 
 def typed_names(package: ModuleType) -> dict[str, str]:

@@ -107,6 +107,8 @@ class Stream:
             self.check()
             if self.tail is not None:
                 self.system.wait_for(self.tail, f"stream {self.stream_id}", timeout_ms, 507046)
+            for follow_up in self.device.memory.on_synchronise:
+                follow_up()
             self._is_drained()
 
     def _is_drained(self) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ascend_jax.runtime.context import Context
 from ascend_jax.runtime.engine.task import Rendezvous, Task
 from ascend_jax.runtime.errors import AclError, get_last_error, peek_at_last_error
+from ascend_jax.runtime.memory.pool import MemPool, MemPoolAttr
 from ascend_jax.runtime.system import Options, System
 from tests.runtime.stream_oracle import Item, run
 
@@ -364,3 +365,11 @@ def test_virtual_times_equal_those_of_the_obvious_loop(
         order = [item for _, item in pairs]
         assert run(items, CORES, order)
         assert [(task.start_s, task.end_s) for task, _ in pairs] == [(item.start_s, item.end_s) for item in order]
+
+
+def test_a_pool_gives_back_what_it_holds_when_a_stream_is_synchronised(context: Context) -> None:
+    pool, stream = MemPool(context.device.memory), context.default_stream
+    pool.free_async(pool.malloc_async(8 << 20, stream), stream)
+    assert pool.get_attr(MemPoolAttr.RESERVED_MEM_CURRENT) == 8 << 20
+    stream.synchronize()
+    assert pool.get_attr(MemPoolAttr.RESERVED_MEM_CURRENT) == 0

@@ -1,5 +1,6 @@
 """``DeviceMemory``: the memory of one device as malloc and free see it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,6 +50,9 @@ class DeviceMemory:
       spec: the chip; its ``gm_bytes`` are the capacity. The 950 (architecture ``direct``) adds no padding.
       device_id: its number, which sets its addresses apart.
 
+    Attributes:
+      on_synchronise: what a stream calls that the host has waited for: pools give back what they hold beyond their threshold.
+
     >>> from ascend_jax.hardware import load_chip
     >>> memory = DeviceMemory(load_chip("910b3"), 0)
     >>> address = memory.malloc(100)
@@ -63,6 +67,7 @@ class DeviceMemory:
         self.pages = Pages(int(spec.gm_bytes))
         self.total_bytes = self.pages.free_bytes
         self.stats = MemoryStats()
+        self.on_synchronise: list[Callable[[], None]] = []
 
     @property
     def free_bytes(self) -> int:

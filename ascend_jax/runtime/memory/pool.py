@@ -69,6 +69,7 @@ class MemPool:
         self.block = memory.reserve(size, site=site)
         self.segments = Segments(self.block.address, size)
         self.values = {attr: 0 for attr in MemPoolAttr}
+        memory.on_synchronise.append(self.synchronized)
 
     def malloc_async(self, size: int, stream: StreamLike, *, site: str = "") -> int:
         """The address of ``size`` bytes (rounded up to 2 MiB) that ``stream`` may use from here on.
@@ -146,6 +147,7 @@ class MemPool:
     def destroy(self, *, site: str = "") -> None:
         """Give everything back, whoever still uses it. Raises 107017 a second time."""
         self._check_alive()
+        self.memory.on_synchronise.remove(self.synchronized)
         self.memory.free(self.block.address, site=site)
 
     def _reuse(self, size: int, stream: StreamLike) -> Segment | None:
