@@ -86,6 +86,11 @@ class CachingOracle:
         pieces = [piece for segment in self.segments for piece in segment.pieces]
         return sum(piece.size for piece in pieces if not states or piece.state in states)
 
+    def requested(self) -> int:
+        """Bytes that were asked for, of the blocks that are used or waiting."""
+        pieces = [piece for segment in self.segments for piece in segment.pieces]
+        return sum(piece.requested for piece in pieces if piece.state != "free")
+
     def split_free(self) -> int:
         """Bytes of free pieces that share their segment."""
         return sum(

@@ -75,6 +75,14 @@ def test_neighbours_merge_and_the_smallest_that_fits_is_taken() -> None:
     assert [block["size"] for block in segment["blocks"]] == [6 * MIB, 2 * MIB, *[4 * MIB] * 3]  # pyright: ignore
 
 
+def test_a_small_block_is_cut_down_to_512() -> None:
+    cache, stream = allocator(), StubStream(0)
+    block = cache.malloc(1024, stream)
+    cache.malloc(1, stream)
+    cache.free(block)
+    assert [cache.malloc(1, stream) for _ in range(2)] == [block, block + 512]
+
+
 def test_a_block_that_another_stream_uses_waits_for_it() -> None:
     cache, one, other = allocator(), StubStream(0), StubStream(1)
     block = cache.malloc(3 * MIB, one)
@@ -120,6 +128,20 @@ def test_the_limit_gives_up_just_enough_before_everything() -> None:
     cache.malloc(44 * MIB, stream)
     assert cache.memory_stats()["num_alloc_retries"] == 0
     assert sorted(segment["total_size"] for segment in cache.memory_snapshot()) == [2 * MIB, 24 * MIB, 44 * MIB]  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    ("cached", "device", "asked", "left"),
+    [((42, 46), 100, 20, [20, 46]), ((20, 20, 20), 64, 40, [20, 40]), ((22, 20, 21), 64, 40, [20, 40])],
+)
+def test_which_large_segments_go(cached: tuple[int, ...], device: int, asked: int, left: list[int]) -> None:
+    """The smallest that suffices; else the largest, one after the other, until they suffice."""
+    cache, stream = allocator("max_split_size_mb:20", device), StubStream(0)
+    for block in [cache.malloc(size * MIB, stream) for size in cached]:
+        cache.free(block)
+    cache.malloc(asked * MIB, stream)
+    assert sorted(segment["total_size"] for segment in cache.memory_snapshot()) == [size * MIB for size in left]  # pyright: ignore
+    assert cache.memory_stats()["num_alloc_retries"] == 0
 
 
 def test_the_cache_is_given_up_before_an_error() -> None:
@@ -308,6 +330,7 @@ class CachingMachine(RuleBasedStateMachine):
             return
         stats, oracle = self.cache.memory_stats(), self.oracle
         assert stats["allocated_bytes.all.current"] == oracle.total("used")
+        assert stats["requested_bytes.all.current"] == oracle.requested()
         assert stats["active_bytes.all.current"] == oracle.total("used", "waiting")
         assert stats["reserved_bytes.all.current"] == oracle.total() == self.cache.memory.stats.reserved
         assert stats["inactive_split_bytes.all.current"] == oracle.split_free()

@@ -124,6 +124,15 @@ def test_views_share_their_bytes_and_keep_within_bounds() -> None:
         memory.view(address + 160, 1)
 
 
+@pytest.mark.parametrize("size", [NORMAL_PAGE, 2 * HUGE_PAGE])
+def test_the_end_of_one_allocation_is_not_the_start_of_the_next(size: int) -> None:
+    memory = DeviceMemory(chip(), 0)
+    first, second = memory.malloc(size, padded=False), memory.malloc(size, padded=False)
+    for beyond in (first + size, second - 1):
+        with pytest.raises(AclError, match="belongs to no allocation"):
+            memory.view(beyond, 1)
+
+
 def test_contents_beyond_this_machines_memory_cost_only_what_is_touched() -> None:
     memory = DeviceMemory(chip(gm_bytes=1024 * GIB), 0)
     address = memory.malloc(1000 * GIB)

@@ -11,7 +11,7 @@ from ascend_jax.hardware import load_chip
 from ascend_jax.runtime.errors import AclError, OutOfMemoryError
 from ascend_jax.runtime.memory.device import DeviceMemory
 from ascend_jax.runtime.memory.policy import HUGE_PAGE, MIB
-from ascend_jax.runtime.memory.pool import MemPool, MemPoolAttr, MemPoolProps
+from ascend_jax.runtime.memory.pool import FLAGS, MemPool, MemPoolAttr, MemPoolProps
 from tests.runtime.memory_stubs import StubStream
 from tests.runtime.pool_oracle import PoolOracle
 
@@ -49,6 +49,39 @@ def test_the_smallest_block_that_fits_is_taken_and_cut() -> None:
     pool.free_async(between, stream)
 
 
+def test_of_equal_blocks_the_lower_is_taken() -> None:
+    stream, _ = two_streams()
+    pool = MemPool(memory())
+    blocks = [pool.malloc_async(1, stream) for _ in range(4)]
+    for place in (2, 0):
+        pool.free_async(blocks[place], stream)
+    assert [pool.malloc_async(1, stream) for _ in range(2)] == [blocks[0], blocks[2]]
+
+
+def test_a_streams_own_memory_comes_before_that_of_others() -> None:
+    one, other = two_streams()
+    pool = MemPool(memory())
+    for attr in FLAGS:
+        pool.set_attr(attr, 1)
+    foreign, _, own = (pool.malloc_async(size * HUGE_PAGE, one) for size in (1, 1, 3))
+    pool.free_async(foreign, one)
+    pool.free_async(own, other)
+    assert pool.malloc_async(1, other) == own, "although the other would fit better"
+    assert pool.malloc_async(3 * HUGE_PAGE, other) not in (own, foreign)
+
+
+def test_one_wait_for_the_last_of_several_frees() -> None:
+    one, other = two_streams()
+    pool = MemPool(memory())
+    pool.set_attr(Attr.REUSE_ALLOW_INTERNAL_DEPENDENCIES, 1)
+    blocks = [pool.malloc_async(1, one) for _ in range(2)]
+    for block in blocks:
+        one.work()
+        pool.free_async(block, one)
+    assert pool.malloc_async(2 * HUGE_PAGE, other) == blocks[0]
+    assert [task.after for task in other.tasks] == [one.tasks[1]]
+
+
 def freed_by_another(attr: MemPoolAttr | None) -> tuple[MemPool, StubStream, StubStream, int]:
     """A pool with one block that stream 0 freed after a task that has not ended."""
     one, other = two_streams()
@@ -70,7 +103,8 @@ def test_another_stream_gets_new_memory_unless_it_is_allowed_to_reuse() -> None:
 
 def test_an_event_lets_another_stream_reuse() -> None:
     pool, one, other, block = freed_by_another(Attr.REUSE_FOLLOW_EVENT_DEPENDENCIES)
-    assert pool.malloc_async(1, other) != block
+    one.finish()
+    assert pool.malloc_async(1, other) != block, "it has happened, but nothing says so"
     other.wait_for(one)
     assert pool.malloc_async(1, other) == block
 
