@@ -101,6 +101,15 @@ def test_collectives_in_another_order_than_messages_stand_still(world: World) ->
         world.comms[0].synchronize(world.on(0))
 
 
+def test_the_cause_is_named_rather_than_what_stands_behind_it(world: World) -> None:
+    places = buffers(world)
+    world.comms[0].send(places[0][0], 4, INT32, 1, stream=world.on(0))
+    for rank in world.ranks:
+        FIRST["all_reduce"](world.comms[rank], *places[rank], world.on(rank))
+    with pytest.raises(AclError, match=r"^send, call 1 of hccl_world waits for ever: rank 1 never called it"):
+        world.comms[2].synchronize(world.on(2))
+
+
 def test_an_error_of_one_rank_is_everyones() -> None:
     world = World(2)
     places = buffers(world)

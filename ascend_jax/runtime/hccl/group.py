@@ -163,6 +163,9 @@ class Group:
         return memory.view((address or 0) + offset * size, count * size).view(call.dtype.numpy)
 
     def timeout(self) -> AclError | None:
-        """EI0002 for the first collective or message that will never end; None where all have ended or can."""
-        waiting = [*self.meetings.values(), *self.messages]
+        """EI0002 for the first collective or message that will never end; None where all have ended or can.
+
+        One that a rank never called comes before those that only stand behind it.
+        """
+        waiting = sorted([*self.meetings.values(), *self.messages], key=lambda meeting: not meeting.missing)
         return next(filter(None, (meeting.timeout() for meeting in waiting)), None)
