@@ -1,9 +1,8 @@
 """Calls of ``npu_fusion_attention`` and its gradient for the cases of the vendor, op-plugin and MindSpeed.
 
 Tensors are shapes and types alone: ``jax.eval_shape`` of the function with its other arguments bound says whether the call is
-accepted. Cases of the operator's host
-tiling, which list raw inputs, become the public call that leads to them; what the wrapper makes itself (the dropout mask of a
-gradient) is left out.
+accepted. Cases of the operator's host tiling, which list raw inputs, become the public call that leads to them; what the
+wrapper makes itself (the dropout mask of a gradient) is left out.
 """
 
 from collections.abc import Callable
