@@ -1,6 +1,7 @@
 """The caching allocator: sizes, splits, streams, limits, the way to an out-of-memory error, and a state machine."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -261,6 +262,24 @@ def test_settings_are_read_as_users_write_them() -> None:
 def test_wrong_settings_are_named(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message.replace("[", r"\[")):
         CachingConfig.parse(text)
+
+
+def test_threads_may_share_the_allocator() -> None:
+    cache = allocator(device_mib=4000)
+
+    def churn(number: int) -> None:
+        stream = StubStream(number)
+        for size in range(300):
+            held = [cache.malloc(size * factor + 1, stream) for factor in (1, 1000, 10_000)]
+            for block in held:
+                cache.free(block)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(churn, range(4)))
+    assert cache.memory_allocated() == 0
+    assert cache.memory_stats()["allocation.all.allocated"] == 4 * 300 * 3
+    cache.empty_cache()
+    assert cache.memory.free_bytes == cache.memory.total_bytes
 
 
 SIZES = st.one_of(st.integers(1, 4096), st.integers(1, 2 * MIB), st.integers(1, 45 * MIB), st.sampled_from([MIB, 10 * MIB]))

@@ -122,6 +122,17 @@ def test_an_array_is_one_address_while_it_lives() -> None:
         memory.view(address, 1)
 
 
+def test_another_array_at_the_same_place_is_another_address() -> None:
+    memory, seen = HostMemory(), set()
+    for size in range(1, 20):
+        array = np.full(size, size, np.uint8)
+        address = memory.pointer(array)
+        assert memory.view(address, size).tolist() == [size] * size
+        seen.add(address)
+        del array
+    assert len(seen) == 19 and not memory.table.live
+
+
 def test_what_host_memory_refuses() -> None:
     memory = HostMemory()
     block = memory.malloc_host(16)

@@ -1,5 +1,6 @@
 """The stream-ordered pool: who may reuse what and when, attributes, trims, and a state machine against granules in a list."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ascend_jax.hardware import load_chip
-from ascend_jax.runtime.errors import AclError, OutOfMemoryError
+from ascend_jax.runtime.errors import AclError, OutOfMemoryError, peek_at_last_error
 from ascend_jax.runtime.memory.device import DeviceMemory
 from ascend_jax.runtime.memory.policy import HUGE_PAGE, MIB
 from ascend_jax.runtime.memory.pool import FLAGS, MemPool, MemPoolAttr, MemPoolProps
@@ -223,6 +224,37 @@ def test_wrong_calls() -> None:
     with pytest.raises(AclError, match=r"destroyed: .*pool.py:1, freed at end.py:2") as caught:
         pool.malloc_async(1, stream)
     assert caught.value.code == 107017
+    assert pool.memory.free_bytes == pool.memory.total_bytes
+
+
+def test_a_reset_of_the_device_ends_its_pools() -> None:
+    stream, _ = two_streams()
+    pool = MemPool(memory())
+    pool.malloc_async(1, stream)
+    pool.memory.release_all()
+    for follow_up in pool.memory.on_synchronise:
+        follow_up()
+    assert pool.memory.free_bytes == pool.memory.total_bytes
+    with pytest.raises(AclError, match="destroyed"):
+        pool.malloc_async(1, stream)
+    assert peek_at_last_error() == 107017
+
+
+def test_threads_may_share_a_pool() -> None:
+    pool = MemPool(memory(64))
+
+    def churn(number: int) -> None:
+        stream = StubStream(number)
+        for size in range(200):
+            held = [pool.malloc_async((size % 3 + 1) * HUGE_PAGE, stream) for _ in range(3)]
+            for block in held:
+                pool.free_async(block, stream)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(churn, range(4)))
+    assert pool.get_attr(Attr.USED_MEM_CURRENT) == 0
+    assert sum(item.size for item in pool.segments) == pool.max_size
+    pool.trim_to(0)
     assert pool.memory.free_bytes == pool.memory.total_bytes
 
 

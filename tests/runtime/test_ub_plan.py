@@ -1,5 +1,6 @@
 """The planning helper for UB: it accepts what occupancy accepts, places without overlap, and shrinks only as far as it must."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -77,6 +78,12 @@ def test_one_block_stops_at_16_and_the_other_goes_on() -> None:
     plan = plan_ub(load_chip("910b3"), attention(256), tiling)
     assert plan.steps[:3] == ((32, 400, 467_968), (16, 384, 421_888), (16, 368, 404_992))
     assert (plan.tiling.block_q, plan.tiling.block_kv) == (16, 160)
+
+
+def test_blocks_also_shrink_for_a_small_l1() -> None:
+    spec = replace(load_chip("910a"), l1_bytes=65_536.0)
+    plan = plan_ub(spec, attention(64), square(256))
+    assert 16 < plan.tiling.block_q < 256 and plan.steps[0][2] <= plan.capacity
 
 
 def test_what_does_not_fit_at_16_is_out_of_memory() -> None:

@@ -4,6 +4,7 @@ Source of the rules: Ascend/pytorch, NPUCachingAllocator (roundings, best fit, s
 out-of-memory error, garbage collection, blocks that other streams use). Without expandable segments and private pools.
 """
 
+import threading
 from collections.abc import Callable
 
 from ascend_jax.runtime.errors import AclError, OutOfMemoryError
@@ -43,6 +44,7 @@ class CachingAllocator:
         self._free = {True: FreeBlocks(), False: FreeBlocks()}
         self._blocks: dict[int, Block] = {}
         self._waiting: list[Block] = []
+        self._lock = threading.RLock()
 
     # What users call
 
@@ -57,54 +59,31 @@ class CachingAllocator:
             if size == 0:
                 return 0
             raise AclError(100000, f"malloc of {size} B")
-        self._process_events()
-        rounded = self.config.rounded(size)
-        block = self._find(rounded, stream) or self._new_segment_after_all(rounded, stream, site)
-        if block is None:
-            self.stats.counts["num_ooms"] += 1
-            largest = max((free.size for blocks in self._free.values() for free in blocks), default=0)
-            raise caching_oom(
-                self.memory, self.stats, (size, rounded, self.config.segment_size(rounded)), largest, self._allowed()
-            )
-        if self.config.splits(block.size, rounded):
-            rest = block
-            block = rest.cut(rounded)
-            self._put(rest)
-        self._give_out(block, size, stream, site)
-        return block.address
+        with self._lock:
+            return self._malloc(size, stream, site)
 
     def free(self, address: int) -> None:
         """Give the block at ``address`` back to its stream; one that other streams use waits for them first.
 
         Raises 207002 for what begins no block in use. Address 0 is freed without effect.
         """
-        if not address:
-            return
-        block = self._owned(address, "free")
-        del self._blocks[address]
-        block.allocated = False
-        self.stats.change(block.small, -1, allocation=1, allocated_bytes=block.size)
-        self._count_oversize("oversize_allocations", block.size, -1)
-        block.pending = [mark(stream) for stream in block.users.values()]
-        block.follows = {point.actor_id: point.number for point in block.pending}
-        block.users = {}
-        if block.pending:
-            self._waiting.append(block)
-        else:
-            self._free_block(block)
+        if address:
+            with self._lock:
+                self._free_address(address)
 
     def record_stream(self, address: int, stream: StreamLike) -> None:
         """Say that ``stream`` uses the block at ``address`` too. Raises 207002 for what begins no block in use."""
-        block = self._owned(address, "record_stream")
-        if stream.stream_id != block.stream.stream_id:
-            block.users[stream.stream_id] = stream
+        with self._lock:
+            block = self._owned(address, "record_stream")
+            if stream.stream_id != block.stream.stream_id:
+                block.users[stream.stream_id] = stream
 
     def empty_cache(self) -> None:
         """Wait for the device and give back every segment that is wholly free."""
-        self.synchronize()
-        self._process_events()
-        for blocks in (self._free[False], self._free[True]):
-            for block in blocks:
+        with self._lock:
+            self.synchronize()
+            self._process_events()
+            for block in [*self._free[False], *self._free[True]]:
                 if not block.is_split:
                     self._release(block)
 
@@ -122,9 +101,40 @@ class CachingAllocator:
 
     def memory_snapshot(self) -> list[dict[str, object]]:
         """Every segment with its blocks, by address."""
-        return [segment_of(block) for block in sorted(self._all_first_blocks(), key=lambda block: block.address)]
+        with self._lock:
+            return [segment_of(block) for block in sorted(self._all_first_blocks(), key=lambda block: block.address)]
 
     # Blocks
+
+    def _malloc(self, size: int, stream: StreamLike, site: str) -> int:
+        self._process_events()
+        rounded = self.config.rounded(size)
+        block = self._find(rounded, stream) or self._new_segment_after_all(rounded, stream, site)
+        if block is None:
+            self.stats.counts["num_ooms"] += 1
+            largest = max((free.size for blocks in self._free.values() for free in blocks), default=0)
+            asked = (size, rounded, self.config.segment_size(rounded))
+            raise caching_oom(self.memory, self.stats, asked, largest, self._allowed())
+        if self.config.splits(block.size, rounded):
+            rest = block
+            block = rest.cut(rounded)
+            self._put(rest)
+        self._give_out(block, size, stream, site)
+        return block.address
+
+    def _free_address(self, address: int) -> None:
+        block = self._owned(address, "free")
+        del self._blocks[address]
+        block.allocated = False
+        self.stats.change(block.small, -1, allocation=1, allocated_bytes=block.size)
+        self._count_oversize("oversize_allocations", block.size, -1)
+        block.pending = [mark(stream) for stream in block.users.values()]
+        block.follows = {point.actor_id: point.number for point in block.pending}
+        block.users = {}
+        if block.pending:
+            self._waiting.append(block)
+        else:
+            self._free_block(block)
 
     def _find(self, size: int, stream: StreamLike) -> Block | None:
         blocks = self._free[size <= SMALL_SIZE]

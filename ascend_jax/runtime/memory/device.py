@@ -1,5 +1,6 @@
 """``DeviceMemory``: the memory of one device as malloc and free see it."""
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -51,6 +52,7 @@ class DeviceMemory:
       device_id: its number, which sets its addresses apart.
 
     Attributes:
+      lock: held while anything of it changes; nobody waits for a stream under it.
       on_synchronise: what a stream calls that the host has waited for: pools give back what they hold beyond their threshold.
 
     >>> from ascend_jax.hardware import load_chip
@@ -67,6 +69,7 @@ class DeviceMemory:
         self.pages = Pages(int(spec.gm_bytes))
         self.total_bytes = self.pages.free_bytes
         self.stats = MemoryStats()
+        self.lock = threading.RLock()
         self.on_synchronise: list[Callable[[], None]] = []
 
     @property
@@ -91,11 +94,12 @@ class DeviceMemory:
             raise AclError(100000, f"malloc of {size} B", remedy="ask for at least 1 byte")
         rounded = device_size(size, policy, padding=self.padding if padded else 0)
         asked = Allocation(0, size, rounded, policy=policy, site=site)
-        for page in pages_to_try(rounded, policy):
-            if (holding := self.pages.take(rounded, page)) is not None:
-                return self._place(asked, holding, page)
-        self.stats.ooms += 1
-        raise self._out_of_memory(asked)
+        with self.lock:
+            for page in pages_to_try(rounded, policy):
+                if (holding := self.pages.take(rounded, page)) is not None:
+                    return self._place(asked, holding, page)
+            self.stats.ooms += 1
+            raise self._out_of_memory(asked)
 
     def free(self, address: int, *, site: str = "") -> None:
         """Give the allocation at ``address`` back at once, whatever tasks still use it.
@@ -105,28 +109,32 @@ class DeviceMemory:
         """
         if not address:
             raise AclError(100000, "free of a null pointer")
-        allocation = self.table.retire(address, site)
-        self.pages.give(allocation.holding)
-        self.stats.take(allocation.requested, allocation.reserved)
+        with self.lock:
+            allocation = self.table.retire(address, site)
+            self.pages.give(allocation.holding)
+            self.stats.take(allocation.requested, allocation.reserved)
 
     def reserve(self, size: int, *, site: str = "") -> Allocation:
         """Addresses for ``size`` bytes without any pages behind them, for a pool that takes its pages as it grows."""
         block = Allocation(0, 0, size, site=site)
-        self.table.place(block, HUGE_PAGE)
-        self.stats.add(0, 0)
+        with self.lock:
+            self.table.place(block, HUGE_PAGE)
+            self.stats.add(0, 0)
         return block
 
     def grow(self, block: Allocation, size: int) -> bool:
         """Huge pages for ``size`` more bytes of reserved addresses, a multiple of 2 MiB; False where there are not enough."""
-        if self.pages.take(size, HUGE_PAGE) is None:
-            return False
-        self._resize(block, size)
+        with self.lock:
+            if self.pages.take(size, HUGE_PAGE) is None:
+                return False
+            self._resize(block, size)
         return True
 
     def shrink(self, block: Allocation, size: int) -> None:
         """Give ``size`` bytes of the huge pages of reserved addresses back."""
-        self.pages.give((size // HUGE_PAGE, ()))
-        self._resize(block, -size)
+        with self.lock:
+            self.pages.give((size // HUGE_PAGE, ()))
+            self._resize(block, -size)
 
     def _resize(self, block: Allocation, size: int) -> None:
         block.reserved += size
@@ -136,9 +144,10 @@ class DeviceMemory:
 
     def release_all(self, *, site: str = "") -> int:
         """Free everything that is still allocated, as a reset does. Returns how many allocations that were."""
-        left = list(self.table.live)
-        for address in left:
-            self.free(address, site=site)
+        with self.lock:
+            left = list(self.table.live)
+            for address in left:
+                self.free(address, site=site)
         return len(left)
 
     def view(self, address: int, length: int, code: int = 507015) -> np.ndarray:

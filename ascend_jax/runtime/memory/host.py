@@ -1,6 +1,7 @@
 """Host memory: page-locked blocks of ``malloc_host``, and arrays of the program that copies may use as they are."""
 
 import weakref
+from collections import deque
 
 import numpy as np
 
@@ -22,9 +23,19 @@ class HostMemory:
     """
 
     def __init__(self) -> None:
-        self.table = AddressTable("host", HOST_START)
+        self._table = AddressTable("host", HOST_START)
+        self._dead: deque[tuple[int, int]] = deque()
         self._arrays: dict[int, int] = {}
         self._behind: dict[int, weakref.ref[np.ndarray]] = {}
+
+    @property
+    def table(self) -> AddressTable:
+        """The blocks by address, without those of arrays that are gone."""
+        while self._dead:
+            key, address = self._dead.popleft()
+            del self._arrays[key], self._behind[address]
+            self._table.retire(address, "the end of its array")
+        return self._table
 
     def malloc_host(self, size: int, *, site: str = "") -> int:
         """Allocate ``size`` bytes of page-locked memory and return their address. Raises 100000 for a size below 1."""
@@ -54,6 +65,7 @@ class HostMemory:
         Raises:
           AclError: 100000 for an array of another kind.
         """
+        table = self.table
         if id(array) in self._arrays:
             return self._arrays[id(array)]
         if not array.flags.c_contiguous or not array.nbytes:
@@ -61,10 +73,10 @@ class HostMemory:
                 100000, f"array of shape {array.shape} is not contiguous or empty", remedy="np.ascontiguousarray(it)"
             )
         block = Allocation(0, array.nbytes, array.nbytes, reserved=array.nbytes, pinned=False, site=site)
-        self.table.place(block, NORMAL_PAGE)
+        table.place(block, NORMAL_PAGE)
         self._arrays[id(array)] = block.address
         self._behind[block.address] = weakref.ref(array)
-        weakref.finalize(array, self._forget, id(array), block.address)
+        weakref.finalize(array, self._dead.append, (id(array), block.address))  # it may run amid anything: only note it
         return block.address
 
     def view(self, address: int, length: int, code: int = 107000) -> np.ndarray:
@@ -79,7 +91,3 @@ class HostMemory:
     def owner(self, address: int) -> Allocation:
         """The block that ``address`` lies in. Raises 107000 for nobody's address."""
         return self.table.owner(address)
-
-    def _forget(self, key: int, address: int) -> None:
-        del self._arrays[key], self._behind[address]
-        self.table.retire(address, "the end of its array")

@@ -14,6 +14,7 @@ from ascend_jax.runtime.memory.device import DeviceMemory
 from ascend_jax.runtime.memory.policy import HUGE_PAGE, round_up, text_of
 from ascend_jax.runtime.memory.segments import Segment, Segments, State
 from ascend_jax.runtime.memory.streams import Mark, StreamLike, mark
+from ascend_jax.runtime.recording import recorded_calls
 
 
 class MemPoolAttr(IntEnum):
@@ -45,6 +46,7 @@ class MemPoolProps:
     max_size: int = 0
 
 
+@recorded_calls
 class MemPool:
     """A stream-ordered pool. It takes pages when it grows and keeps them until a trim or a synchronisation.
 
@@ -82,11 +84,13 @@ class MemPool:
         if size <= 0:
             raise AclError(107000, f"malloc_async of {size} B", remedy="ask for at least 1 byte")
         needed = round_up(size, HUGE_PAGE)
-        segment = self._reuse(needed, stream) or self._grow(needed)
-        if segment is None:
-            raise self._out_of_memory(size, needed, stream)
-        segment.state, segment.requested, segment.site = State.USED, size, site
-        self._count(MemPoolAttr.USED_MEM_CURRENT, MemPoolAttr.USED_MEM_HIGH, needed)
+        with self.memory.lock:
+            segment, parts = self._reuse(needed, stream) or self._grow(needed) or (None, [])
+            if segment is None:
+                raise self._out_of_memory(size, needed, stream)
+            segment.state, segment.requested, segment.site = State.USED, size, site
+            self._count(MemPoolAttr.USED_MEM_CURRENT, MemPoolAttr.USED_MEM_HIGH, needed)
+        _wait_for(stream, parts)
         return segment.address
 
     def free_async(self, address: int, stream: StreamLike) -> None:
@@ -98,11 +102,12 @@ class MemPool:
         self._check_alive()
         if not address:
             raise AclError(107000, "free_async of a null pointer")
-        segment = self.segments.used_at(address)
-        if segment is None:
-            raise AclError(207002, f"free_async of {address:#x}, which begins no block in use of the pool")
-        segment.state, segment.mark = State.CACHED, mark(stream)
-        self._count(MemPoolAttr.USED_MEM_CURRENT, MemPoolAttr.USED_MEM_HIGH, -segment.size)
+        with self.memory.lock:
+            segment = self.segments.used_at(address)
+            if segment is None:
+                raise AclError(207002, f"free_async of {address:#x}, which begins no block in use of the pool")
+            segment.state, segment.mark = State.CACHED, mark(stream)
+            self._count(MemPoolAttr.USED_MEM_CURRENT, MemPoolAttr.USED_MEM_HIGH, -segment.size)
 
     def get_attr(self, attr: int) -> int:
         """One attribute. Raises 107000 for one that does not exist."""
@@ -130,19 +135,13 @@ class MemPool:
         self._check_alive()
         if not 0 <= min_bytes_to_keep <= self.max_size:
             raise AclError(107000, f"trim_to({min_bytes_to_keep}) must lie in [0, {self.max_size}], the pool's size")
-        cached = [item for item in self.segments if item.state is State.CACHED and item.mark and item.mark.passed]
-        for segment in sorted(cached, key=lambda item: (item.size, item.address)):
-            over = (self.values[MemPoolAttr.RESERVED_MEM_CURRENT] - min_bytes_to_keep) // HUGE_PAGE * HUGE_PAGE
-            if over <= 0:
-                return
-            part = self.segments.cut(segment, over)
-            self.memory.shrink(self.block, part.size)
-            self._count(MemPoolAttr.RESERVED_MEM_CURRENT, MemPoolAttr.RESERVED_MEM_HIGH, -part.size)
-            self.segments.release(part)
+        with self.memory.lock:
+            self._trim(min_bytes_to_keep)
 
     def synchronized(self) -> None:
         """A stream was synchronised: what the pool holds beyond the release threshold goes back."""
-        self.trim_to(self.values[MemPoolAttr.RELEASE_THRESHOLD])
+        if not self.block.freed:  # by a reset of the device
+            self.trim_to(self.values[MemPoolAttr.RELEASE_THRESHOLD])
 
     def destroy(self, *, site: str = "") -> None:
         """Give everything back, whoever still uses it. Raises 107017 a second time."""
@@ -150,13 +149,23 @@ class MemPool:
         self.memory.on_synchronise.remove(self.synchronized)
         self.memory.free(self.block.address, site=site)
 
-    def _reuse(self, size: int, stream: StreamLike) -> Segment | None:
+    def _trim(self, keep: int) -> None:
+        cached = [item for item in self.segments if item.state is State.CACHED and item.mark and item.mark.passed]
+        for segment in sorted(cached, key=lambda item: (item.size, item.address)):
+            over = (self.values[MemPoolAttr.RESERVED_MEM_CURRENT] - keep) // HUGE_PAGE * HUGE_PAGE
+            if over <= 0:
+                return
+            part = self.segments.cut(segment, over)
+            self.memory.shrink(self.block, part.size)
+            self._count(MemPoolAttr.RESERVED_MEM_CURRENT, MemPoolAttr.RESERVED_MEM_HIGH, -part.size)
+            self.segments.release(part)
+
+    def _reuse(self, size: int, stream: StreamLike) -> tuple[Segment, list[Segment]] | None:
+        """A block out of what was freed, and the parts that it is made of."""
         for accepts in self._rules(stream):
             first = self.segments.best_fit(size, _cached(accepts))
             if first is not None:
-                segment, parts = self.segments.take(first, size)
-                _wait_for(stream, parts)
-                return segment
+                return self.segments.take(first, size)
         return None
 
     def _rules(self, stream: StreamLike) -> list[Callable[[Mark], bool]]:
@@ -173,12 +182,12 @@ class MemPool:
         rules += [lambda point: ordered(point) or point.passed] if chance else []
         return rules + ([lambda point: True] if internal else [])
 
-    def _grow(self, size: int) -> Segment | None:
+    def _grow(self, size: int) -> tuple[Segment, list[Segment]] | None:
         first = self.segments.best_fit(size, lambda item: item.state is State.FREE)
         if first is None or not self.memory.grow(self.block, size):
             return None
         self._count(MemPoolAttr.RESERVED_MEM_CURRENT, MemPoolAttr.RESERVED_MEM_HIGH, size)
-        return self.segments.take(first, size)[0]
+        return self.segments.take(first, size)
 
     def _count(self, current: MemPoolAttr, high: MemPoolAttr, size: int) -> None:
         self.values[current] += size
