@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ascend_jax.runtime.engine.task import Task
-from ascend_jax.runtime.errors import AclError
+from ascend_jax.runtime.errors import AclError, OutOfMemoryError
 from ascend_jax.runtime.hccl.communicator import SendRecv
 from ascend_jax.runtime.hccl.init import CommConfig, comm_init_all, comm_init_root_info, get_root_info
 from ascend_jax.runtime.hccl.kinds import DataType, ReduceOp
@@ -233,6 +233,23 @@ def test_ranks_join_one_by_one_by_root_info() -> None:
     second.all_reduce(b, b, 2, INT32, SUM, stream=world.on(1))
     world.synchronize()
     assert world.get(1, b, np.ones(2, np.int32)).tolist() == [2, 2]
+
+
+def test_a_communicator_keeps_two_buffers_on_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(2)
+    memory = world.system.device(1).memory
+    assert memory.stats.allocated == 2 * 200 * 2**20
+    monkeypatch.setenv("HCCL_BUFFSIZE", "3")
+    second = comm_init_all(world.system, [1])[0]
+    assert memory.stats.allocated == 2 * 203 * 2**20
+    second.destroy()
+    world.comms[1].destroy()
+    assert memory.stats.allocated == 0
+    with pytest.raises(AclError, match="HCCL_BUFFSIZE='0'") as raised:
+        comm_init_all(world.system, [0], CommConfig(buffer_mib=0))
+    assert raised.value.category == "EI0001"
+    with pytest.raises(OutOfMemoryError):
+        comm_init_all(world.system, [0], CommConfig(buffer_mib=10**6))
 
 
 def test_devices_are_different_ranks() -> None:

@@ -43,7 +43,7 @@ class Meeting(Rendezvous):
     """One collective: the calls of the ranks so far, and their tasks, which start when the last one is there."""
 
     def __init__(self, group: str, number: int, ranks: tuple[int, ...]) -> None:
-        super().__init__(len(ranks))
+        super().__init__(len(ranks), f"call {number + 1} of {group}")
         self.group, self.number, self.ranks = group, number, ranks
         self.calls: dict[int, Call] = {}
         self.submitted: dict[int, Task] = {}

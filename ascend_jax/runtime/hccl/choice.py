@@ -109,7 +109,7 @@ def choose(what: Primitive, servers: int, share_ranks: int, total_bytes: float, 
         return preferred if preferred in supported else supported[0]
     if constants.level0 == "mesh" and _pipelined(what, servers, share_ranks, total_bytes, constants):
         return "pipeline"
-    return cheapest(what, servers, share_ranks, total_bytes, constants)
+    return cheapest(what, servers, share_ranks, min(total_bytes, constants.buffer_bytes), constants)
 
 
 def _pipelined(what: Primitive, servers: int, share_ranks: int, total_bytes: float, constants: Constants) -> bool:

@@ -54,6 +54,8 @@ class Communicator:
         self.position = 0
         self.destroyed = False
         self._channels: dict[tuple[str, int], Stream] = {}
+        size, site = group.constants.buffer_bytes, system.site()
+        self._buffers = [device.memory.malloc(size, site=site) for _ in ("in", "out")]
 
     @property
     def size(self) -> int:
@@ -149,9 +151,12 @@ class Communicator:
             raise why from error
 
     def destroy(self) -> None:
-        """Give the handle back. Raises EI0002 where a collective still waits for ranks, HCCL_E_PARA a second time."""
+        """Give the handle and its buffers back. Raises EI0002 where a collective waits for ranks, HCCL_E_PARA a second time."""
         self._check(None)
         self.destroyed = True
+        for address in self._buffers:
+            if address in self.device.memory.table.live:  # a reset of the device has released it otherwise
+                self.device.memory.free(address, site=self.system.site())
         if (why := self.group.timeout()) is not None:
             raise why
 
@@ -240,6 +245,7 @@ class Communicator:
             "bytes": max(sum(size for _, size in reads), sum(size for _, size in writes)),
             "dtype": call.dtype.name,
             "count": call.count,
+            "notify_wait_s": self.group.constants.notify_wait_s,
         }
         kind = f"hcom_{call.collective.value}_"
         return Task(

@@ -48,6 +48,7 @@ class Constants:
       intra, inter: the ways inside a server and between servers.
       notify_wait_s: a wait in the profile.
       choice_alpha_s, choice_bytes_per_s: with which the cheapest algorithm is chosen.
+      buffer_bytes: of each of the two buffers that a communicator keeps on its device (``HCCL_BUFFSIZE``).
       pipeline_bytes, pipeline_all_reduce_bytes: share of one rank from which it is the pipeline.
       reduced, moved: types that reductions take and that the other operators take.
       not_reduced: types of ``reduced`` that one reduction does not take.
@@ -64,6 +65,7 @@ class Constants:
     notify_wait_s: float
     choice_alpha_s: float
     choice_bytes_per_s: float
+    buffer_bytes: int
     pipeline_bytes: int
     pipeline_all_reduce_bytes: int
     reduced: frozenset[DataType]
@@ -94,7 +96,7 @@ def load_constants(chip: str, path: str | Path | None = None) -> Constants:
     }
     if not found:
         known = ", ".join(name for entry in table["chips"].values() for name in entry["names"])
-        raise ValueError(f"chip {chip!r} has no constants for collectives; known are {known}")
+        raise ValueError(f"chip {chip!r} has no constants for collectives; known are {known}; give CommConfig(constants=…)")
     return _constants(table, found[max(found, key=len)])
 
 
@@ -132,6 +134,7 @@ def _constants(table: dict[str, Any], key: str) -> Constants:
         notify_wait_s=task["notify_wait_us"] * US,
         choice_alpha_s=choice["latency_us"] * US,
         choice_bytes_per_s=chip["inter_gib_per_s"] * GIB,
+        buffer_bytes=choice["buffer_mib"] * 2**20,
         pipeline_bytes=choice["pipeline_bytes"],
         pipeline_all_reduce_bytes=choice["pipeline_all_reduce_bytes"],
         reduced=_types(table["reduce_types"][key]),

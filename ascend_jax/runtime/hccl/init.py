@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ class CommConfig:
       servers: ranks of each server, where they are uneven or not in order.
       algo: text of ``HCCL_ALGO``; None: the environment's.
       constants: α, β, γ; None: those of the chip in ``constants.toml``.
+      buffer_mib: of each of its two buffers on the device; None: ``HCCL_BUFFSIZE``, or 200.
     """
 
     name: str = "hccl_world"
@@ -34,6 +35,7 @@ class CommConfig:
     servers: tuple[tuple[int, ...], ...] | None = None
     algo: str | None = None
     constants: Constants | None = None
+    buffer_mib: int | None = None
 
 
 @recorded
@@ -86,6 +88,8 @@ def comm_init_root_info(
 
 def _group(ranks: int, chip: str, config: CommConfig) -> Group:
     constants = config.constants or load_constants(chip)
+    if (size := _buffer_mib(config)) is not None:
+        constants = replace(constants, buffer_bytes=size * 2**20)
     topology = Topology.even(ranks, config.ranks_per_server or constants.server_ranks)
     if config.servers is not None:
         topology = Topology(tuple(map(tuple, config.servers)))
@@ -104,3 +108,14 @@ def _join(system: "System", group: Group, rank: int, device_id: int) -> Communic
         raise AclError(1, f"device {device_id} is already a rank of {group.name}", remedy="one rank a device")
     group.devices[rank] = device
     return Communicator(system, group, rank, device)
+
+
+def _buffer_mib(config: CommConfig) -> int | None:
+    """What the program or ``HCCL_BUFFSIZE`` says; None where neither does. Raises HCCL_E_PARA (EI0001) for what is no size."""
+    text = os.environ.get("HCCL_BUFFSIZE", "") if config.buffer_mib is None else str(config.buffer_mib)
+    if not text.strip():
+        return None
+    if not text.strip().isdecimal() or int(text) < 1:
+        cause, remedy = "the variable cannot be read", "give whole MiB, at least 1"
+        raise AclError(1, f"HCCL_BUFFSIZE={text!r} is no size", cause=cause, remedy=remedy, category="EI0001")
+    return int(text)

@@ -93,8 +93,6 @@ class Recorder:
 
     def _tap(self, owner: Any, name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         """Put ``around`` between callers and a method of one object, until :meth:`end`."""
-        if name in vars(owner):
-            return  # another profiler's
         setattr(owner, name, around(getattr(owner, name)))
         self._taps.append((owner, name))
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
-from ascend_jax.runtime.hccl.constants import load_constants
 from ascend_jax.runtime.hccl.link_tasks import link_tasks
 from ascend_jax.runtime.profiler.profile import Profile, Row, task_type
 from ascend_jax.timeline.trace import microseconds
@@ -132,12 +131,11 @@ class _Trace:
                 yield from self._links(row, process, tid)
 
     def _links(self, row: Row, process: tuple[int, str, str], tid: int) -> Iterator[Event]:
-        plan, rank, ranks = (row.info.get(key) for key in ("plan", "rank", "ranks"))
-        clocks = self.profile.clocks.get(row.device_id)
-        if plan is None or rank is None or ranks is None or clocks is None or len(ranks) > MOST_LINK_RANKS:
+        plan, rank, ranks, wait_s = (row.info.get(key) for key in ("plan", "rank", "ranks", "notify_wait_s"))
+        if plan is None or rank is None or ranks is None or wait_s is None or len(ranks) > MOST_LINK_RANKS:
             return
         until: dict[int, int] = {}
-        for task in link_tasks(plan, rank, load_constants(clocks.chip).notify_wait_s):
+        for task in link_tasks(plan, rank, wait_s):
             start = max(self.ns(row.start_s + task.start_s), until.get(task.plane, 0))
             end = min(self.ns(row.start_s + task.start_s + task.duration_s), self.ns(row.end_s))
             if end <= start:
