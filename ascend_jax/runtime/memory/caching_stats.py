@@ -30,9 +30,10 @@ class Stat:
     def change(self, amount: int) -> None:
         """Add ``amount``, which may be negative."""
         self.current += amount
-        self.peak = max(self.peak, self.current)
         if amount > 0:
             self.allocated += amount
+            if self.current > self.peak:  # noqa: PLR1730 (max() is slow, and this is called often)
+                self.peak = self.current
         else:
             self.freed -= amount
 
