@@ -10,6 +10,7 @@ from hccl_world import World
 from ascend_jax.runtime.engine.task import Task
 from ascend_jax.runtime.errors import AclError, peek_at_last_error
 from ascend_jax.runtime.hccl.kinds import DataType, ReduceOp
+from ascend_jax.runtime.stream import Stream
 
 INT32, SUM = DataType.INT32, ReduceOp.SUM
 FIRST: dict[str, Callable[..., Any]] = {
@@ -166,3 +167,39 @@ def test_races_with_a_collective_are_found(world: World) -> None:
     other = world.contexts[0].create_stream()
     with pytest.raises(AclError, match="write after read"):
         other.submit(Task(name="clear", kind="memset", writes=((send, 8),)))
+
+
+def test_a_race_of_a_collective_is_told_of_and_the_collective_stands(world: World) -> None:
+    """The task is in its stream when the race is found: the rank's next call is its second."""
+    places = buffers(world)
+    other = world.contexts[0].create_stream()
+    world.on(0)
+    other.submit(Task(name="fill", kind="memset", writes=((places[0][0], 8),)))
+    with pytest.raises(AclError, match="read after write"):
+        FIRST["all_reduce"](world.comms[0], *places[0], world.on(0))
+    for rank in (1, 2):
+        FIRST["all_reduce"](world.comms[rank], *places[rank], world.on(rank))
+    for rank in world.ranks:
+        FIRST["broadcast"](world.comms[rank], *reversed(places[rank]), world.on(rank))
+    world.synchronize()
+
+
+def test_a_call_that_no_stream_takes_has_not_been_made(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = buffers(world)
+    world.comms[0].send(places[0][0], 4, INT32, 1, stream=world.on(0))
+
+    def refuse(self: Stream, task: Task) -> Task:
+        raise AclError(507002, f"no room for {task.name}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Stream, "submit", refuse)
+        for call in (
+            lambda: world.comms[1].recv(places[1][0], 4, INT32, 0, stream=world.on(1)),
+            lambda: world.comms[2].send(places[2][0], 4, INT32, 0, stream=world.on(2)),
+            lambda: FIRST["all_reduce"](world.comms[1], *places[1], world.on(1)),
+        ):
+            with pytest.raises(AclError, match="no room"):
+                call()
+    FIRST["broadcast"](world.comms[1], *places[1], world.on(1))  # the first call, not the second
+    assert not world.comms[0].group.mailboxes[2, 0].waiting
+    assert [call.rank for _, call, _ in world.comms[0].group.mailboxes[0, 1].waiting] == [0]

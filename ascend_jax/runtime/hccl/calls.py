@@ -144,3 +144,9 @@ class Mailbox:
         meeting.calls[call.rank] = call
         self.waiting.append((side, call, meeting))
         return meeting
+
+    def withdraw(self, meeting: Meeting) -> None:
+        """One side of ``meeting`` has not called after all; the other one waits on, before those that came later."""
+        self.waiting = deque(entry for entry in self.waiting if entry[2] is not meeting)
+        for call in meeting.calls.values():
+            self.waiting.appendleft(("send" if call.collective is Collective.SEND else "receive", call, meeting))

@@ -198,9 +198,10 @@ class Communicator:
             self._check(stream)
             touched = check_call(call, self.group, self.device)
             meeting = self.group.join(call, self.position)
-            task = self._submit(meeting, call, stream, touched)
-            self.position += 1
-        return task
+            try:
+                return self._submit(meeting, call, stream, touched)
+            finally:
+                self.position += meeting.calls.get(self.rank) is call
 
     @recorded
     def _message(self, call: Call, peer: int, stream: "Stream", after: Task | None = None) -> Task:
@@ -233,7 +234,8 @@ class Communicator:
         try:
             return stream.submit(task)
         except BaseException:
-            del meeting.calls[self.rank], meeting.submitted[self.rank]
+            if task.queue is None:  # it is in no stream; a race is told of after the task has joined its own
+                self.group.withdraw(meeting, self.rank)
             raise
 
     def _task(self, meeting: Meeting, call: Call, touched: Spans) -> Task:

@@ -77,6 +77,14 @@ class Group:
             self.messages.append(meeting)
         return meeting
 
+    def withdraw(self, meeting: Meeting, rank: int) -> None:
+        """The rank has not called after all."""
+        call = meeting.calls.pop(rank)
+        del meeting.submitted[rank]
+        if call.collective in (Collective.SEND, Collective.RECEIVE):
+            source, target = meeting.ranks
+            self.mailboxes[source, target].withdraw(meeting)
+
     def plan(self, meeting: Meeting) -> Plan:
         """How the collective is done, once all ranks have called."""
         first = meeting.calls[meeting.ranks[0]]
