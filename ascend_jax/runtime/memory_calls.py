@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from ascend_jax.runtime.engine.task import Task
 from ascend_jax.runtime.errors import AclError
+from ascend_jax.runtime.memory.caching import CachingAllocator
+from ascend_jax.runtime.memory.caching_config import CachingConfig
 from ascend_jax.runtime.memory.copy import AddressSpace, Copy, PeerAccess, check_copy, check_memset
 from ascend_jax.runtime.memory.device import DeviceMemory
 from ascend_jax.runtime.memory.host import HostMemory
@@ -111,7 +113,18 @@ class MemoryCalls:
     def get_mem_info(self) -> tuple[int, int]:
         """Free and total bytes of this thread's device."""
         device = self.system.current_context().device
-        return device.memory.free_bytes, int(device.spec.gm_bytes)
+        return device.memory.free_bytes, device.memory.total_bytes
+
+    def caching_allocator(self, config: str = "") -> CachingAllocator:
+        """PyTorch's allocator over this thread's device; ``config``: the text of ``PYTORCH_NPU_ALLOC_CONF``."""
+        context = self.system.current_context()
+
+        def poll() -> None:
+            with self.system.lock:
+                self.system.scheduler.advance(self.system.thread().now_s)
+
+        settings = CachingConfig.parse(config)
+        return CachingAllocator(context.device.memory, settings, synchronize=context.synchronize, poll=poll)
 
     def _task(self, copy: Copy, device: Device) -> Task:
         run = None if self.system.options.timing_only else lambda: copy.run(self.space)

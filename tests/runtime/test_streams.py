@@ -373,3 +373,15 @@ def test_a_pool_gives_back_what_it_holds_when_a_stream_is_synchronised(context: 
     assert pool.get_attr(MemPoolAttr.RESERVED_MEM_CURRENT) == 8 << 20
     stream.synchronize()
     assert pool.get_attr(MemPoolAttr.RESERVED_MEM_CURRENT) == 0
+
+
+def test_the_caching_allocator_takes_a_block_back_when_the_other_stream_is_past_it(context: Context) -> None:
+    allocator = context.system.memory.caching_allocator("max_split_size_mb:64")
+    mine, other = context.create_stream(), context.create_stream()
+    block = allocator.malloc(1 << 20, mine)
+    other.submit(kernel(1.0))
+    allocator.record_stream(block, other)
+    allocator.free(block)
+    assert allocator.malloc(1 << 20, mine) != block
+    context.system.thread().now_s = 2.0
+    assert allocator.malloc(1 << 20, mine) == block
