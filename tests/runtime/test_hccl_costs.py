@@ -1,5 +1,6 @@
 """The formulas of the collectives against slow simulations of what the algorithms send, step by step."""
 
+import itertools
 import math
 
 import pytest
@@ -8,6 +9,7 @@ from ascend_jax.runtime.errors import AclError
 from ascend_jax.runtime.hccl.choice import AlgoText, cheapest, choose, read_algo
 from ascend_jax.runtime.hccl.constants import load_constants
 from ascend_jax.runtime.hccl.costs import Cost, ahc, at_once, cost, pairwise
+from ascend_jax.runtime.hccl.link_tasks import link_tasks
 from ascend_jax.runtime.hccl.plan import Topology, exchange_plan, make_plan, transfer_plan
 
 N = 5040.0
@@ -200,3 +202,18 @@ def test_a_wrong_hccl_algo_is_refused_with_its_word(text: str, word: str) -> Non
 def test_nhr_v1_has_no_published_time() -> None:
     with pytest.raises(AclError, match="NHR_V1"):
         choose("all_reduce", 4, 8, 1e6, CONSTANTS, read_algo("level1:NHR_V1"))
+
+
+@pytest.mark.parametrize("what", ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"])
+@pytest.mark.parametrize(("per_server", "level1"), [(16, "NHR"), (8, "ring"), (8, "H-D_R"), (8, "pipeline"), (4, "NB")])
+def test_tasks_of_links_fill_the_time_of_the_plan(what: str, per_server: int, level1: str) -> None:
+    plan = make_plan(what, 64e6, Topology.even(16, per_server), CONSTANTS, read_algo(f"level1:{level1}"))
+    tasks = list(link_tasks(plan, 5, CONSTANTS.notify_wait_s))
+    assert max(task.start_s + task.duration_s for task in tasks) == pytest.approx(plan.seconds)
+    assert sum(task.bytes for task in tasks if task.plane == 0) == pytest.approx(sum(stage.cost.moved for stage in plan.stages))
+    for plane in {task.plane for task in tasks}:
+        mine = [task for task in tasks if task.plane == plane and plan.pipelined_s is None]  # a pipeline's levels overlap
+        ends = sorted((task.start_s, task.start_s + task.duration_s) for task in mine)
+        assert all(end <= start + 1e-12 for (_, end), (start, _) in itertools.pairwise(ends))
+    assert ("Reduce_Inline" in {task.name for task in tasks}) == (what in ("all_reduce", "reduce_scatter", "reduce"))
+    assert all(task.source != task.target for task in tasks)

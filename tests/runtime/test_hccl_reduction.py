@@ -63,6 +63,21 @@ def test_bruck_adds_what_it_hands_on(algorithm: str, direction: int, p: int) -> 
         assert reduce_parts(algorithm, parts, owner, ADD).tobytes() == held[owner].tobytes()
 
 
+@pytest.mark.parametrize("p", range(2, 13))
+def test_halving_adds_what_partners_exchange(p: int) -> None:
+    """The first 2r ranks merge in pairs; then partners at half the distance each time exchange and add."""
+    parts = random_parts(p, size=4)
+    block = 2 ** (p.bit_length() - 1)
+    held = [parts[2 * i] + parts[2 * i + 1] for i in range(p - block)] + parts[2 * (p - block) :]
+    distance = block // 2
+    while distance:
+        held = [held[rank] + held[rank ^ distance] for rank in range(block)]
+        distance //= 2
+    assert len({one.tobytes() for one in held}) == 1  # all have the same sum, to the last bit
+    for owner in range(p):
+        assert reduce_parts("rhd", parts, owner, ADD).tobytes() == held[0].tobytes()
+
+
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_sums_are_rounded_to_the_type_at_each_step(algorithm: str, dtype: type) -> None:

@@ -64,8 +64,7 @@ def _stage(stage: Stage, me: int, start_s: float, notify_wait_s: float) -> Itera
 
 def _name(stage: Stage, step: int, steps: int) -> str:
     """The first half of an all-reduce or reduce is a reduce-scatter, and reduces."""
-    reducing = stage.what in REDUCING and (stage.what == "reduce_scatter" or 2 * step < steps)
-    if reducing and stage.cost.reduced:
+    if stage.what in REDUCING and (stage.what == "reduce_scatter" or 2 * step < steps):
         return "Reduce_Inline"
     return "RDMASend" if stage.link.transport == "RDMA" else "Memcpy"
 
