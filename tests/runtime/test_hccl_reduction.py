@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-import ml_dtypes
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -78,7 +78,7 @@ def test_halving_adds_what_partners_exchange(p: int) -> None:
         assert reduce_parts("rhd", parts, owner, ADD).tobytes() == held[0].tobytes()
 
 
-@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32])
+@pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16, np.float32])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_sums_are_rounded_to_the_type_at_each_step(algorithm: str, dtype: type) -> None:
     parts = random_parts(7, dtype)
@@ -86,7 +86,7 @@ def test_sums_are_rounded_to_the_type_at_each_step(algorithm: str, dtype: type) 
     exact = np.sum([part.astype(np.float64) for part in parts], axis=0)
     scale = np.sum([np.abs(part.astype(np.float64)) for part in parts], axis=0)
     assert found.dtype == np.dtype(dtype)
-    assert np.all(np.abs(found.astype(np.float64) - exact) <= 6 * float(ml_dtypes.finfo(dtype).eps) * scale)
+    assert np.all(np.abs(found.astype(np.float64) - exact) <= 6 * float(jnp.finfo(dtype).eps) * scale)
 
 
 def test_orders_differ_where_rounding_shows() -> None:

@@ -5,7 +5,7 @@ Numbers are those of ``hccl_types.h`` (hcomm, include/hccl).
 
 from enum import Enum, IntEnum
 
-import ml_dtypes
+import jax.numpy as jnp
 import numpy as np
 
 
@@ -52,11 +52,11 @@ _NUMPY = {
     DataType.UINT16: np.dtype(np.uint16),
     DataType.UINT32: np.dtype(np.uint32),
     DataType.FP64: np.dtype(np.float64),
-    DataType.BFP16: np.dtype(ml_dtypes.bfloat16),
+    DataType.BFP16: np.dtype(jnp.bfloat16),
     DataType.HIF8: np.dtype(np.uint8),
-    DataType.FP8E4M3: np.dtype(ml_dtypes.float8_e4m3fn),
-    DataType.FP8E5M2: np.dtype(ml_dtypes.float8_e5m2),
-    DataType.FP8E8M0: np.dtype(ml_dtypes.float8_e8m0fnu),
+    DataType.FP8E4M3: np.dtype(jnp.float8_e4m3fn),
+    DataType.FP8E5M2: np.dtype(jnp.float8_e5m2),
+    DataType.FP8E8M0: np.dtype(jnp.float8_e8m0fnu),
 }
 
 
