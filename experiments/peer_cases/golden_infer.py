@@ -20,8 +20,14 @@ def gathered(pages: Any, table: Any, layout: str) -> Floats:
     return np.moveaxis(pages, 1, 2).reshape(len(pages), pages.shape[2], -1, pages.shape[4])
 
 
+UNIFIED_DEFAULTS = dict.fromkeys(("layout_q", "layout_kv", "layout_out"), "BSND") | {"softmax_scale": 1.0}
+INFER_DEFAULTS = {"input_layout": "BSH", "scale": 1.0, "num_key_value_heads": 0, "sparse_mode": 0, "inner_precise": 0}
+INFER_DEFAULTS |= {"pre_tokens": OPEN, "next_tokens": OPEN, "num_heads": 1}
+
+
 def unified(call: Call, rounding: Rounding | None = None) -> Results:
     """The results of flash_attn."""
+    call = UNIFIED_DEFAULTS | call
     layout, kv_layout, heads = call["layout_q"], call["layout_kv"], call["q"].shape[call["layout_q"].index("N")]
     q, (k, v) = split(call["q"], layout, heads), _unified_keys(call)
     packed, used = layout == "TND", {side: call.get(f"seqused_{side}") for side in ("q", "kv")}
@@ -76,6 +82,7 @@ def _inferred(
 
 def infer(call: Call, rounding: Rounding | None = None) -> Results:
     """The results of FusedInferAttentionScore."""
+    call = INFER_DEFAULTS | call
     layout, _, out_layout = call["input_layout"].partition("_")
     heads = call["num_heads"]
     kv_heads = call["num_key_value_heads"] or heads
@@ -131,9 +138,10 @@ def _infer_pages(pages: Any, call: Call, kv_heads: int) -> Floats:
 
 
 def _infer_options(call: Call, b: int, lens: np.ndarray, keys: int) -> dict[str, Any]:
+    """What a sequence has besides Q, K, V and the scale. A query of one row reads a mask of its own whatever the mode says."""
     rows, mode, mask = int(lens[b]), call["sparse_mode"], call.get("atten_mask")
     found: dict[str, Any] = {"seen": np.ones((1, rows, keys), bool)}
-    if mask is not None and mode in (2, 3, 4):
+    if mask is not None and mode in (2, 3, 4) and mask.shape[-2:] == (2048, 2048):
         found["seen"] = seen_of_mode(mode, rows, keys, Tokens(call["pre_tokens"], call["next_tokens"]))[None]
     elif mask is not None:
         found["seen"] = ~_infer_mask(np.asarray(mask) != 0, call, b, lens, keys)

@@ -24,6 +24,7 @@ LIMIT = 2**24
 FAST = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
 """Compiling takes longer than computing: this halves it."""
 COLUMNS = ("n", "agree", "disagree", "unsupported", "internal", "agreement", "numbers_run", "numbers_within", "by_rounding")
+FAILED = "numbers failed:"
 WIDTH = 132
 """Columns of a table that does not go to a terminal."""
 Row = dict[str, Any]
@@ -41,7 +42,7 @@ def judged(case: dict[str, Any], runner: Runner | None) -> Row:
         "group": case["group"],
         "expected": case["expect"],
         "got": found.got,
-        "internal": found.internal or numbers.why.startswith("internal"),
+        "internal": found.internal or numbers.why.startswith(FAILED),
         "max_error": numbers.max_error,
         "tolerance": numbers.tolerance,
         "within": numbers.within,
@@ -54,13 +55,13 @@ def _numbers(case: dict[str, Any], found: Any, runner: Runner) -> Numbers:
     try:
         return runner(case, found.function, found.call)
     except Exception as broken:  # an operator, a golden or this runner is wrong: reported, not hidden
-        return Numbers(why=f"internal: numbers: {type(broken).__name__}: {str(broken)[:200]}")
+        return Numbers(why=f"{FAILED} {type(broken).__name__}: {str(broken)[:200]}")
 
 
 def totals(rows: list[Row]) -> dict[str, Any]:
     """Counts of some rows. ``agreement`` is the share of those that could be put to an operator; None without any."""
     known = [row for row in rows if row["got"] != "unsupported"]
-    agree = sum(row["got"] == row["expected"] and not row["internal"] for row in known)
+    agree = sum(row["got"] == row["expected"] and not row["why"].startswith("internal") for row in known)
     return {
         "n": len(rows),
         "agree": agree,

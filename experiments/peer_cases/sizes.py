@@ -66,7 +66,7 @@ def _infer_sizes(call: dict[str, Any]) -> Sizes:
 
 
 def _unified_sizes(call: dict[str, Any]) -> Sizes:
-    layout, kv_layout = call["layout_q"], call["layout_kv"]
+    layout, kv_layout = call.get("layout_q", "BSND"), call.get("layout_kv", "BSND")
     axes = dict(zip(layout, call["q"].shape, strict=True))
     kv_heads = call["k"].shape[{"BNSD": 1, "PA_BNBD": 1, "PA_NZ": 1, "TND": 1, "BSND": 2, "PA_BBND": 2}[kv_layout]]
     page = call["k"].shape[{"PA_BBND": 1, "PA_NZ": 3}.get(kv_layout, 2)]

@@ -182,7 +182,7 @@ def _smaller_infer(call: dict[str, Any], old: Sizes, new: Sizes, kept: range) ->
 
 
 def _smaller_unified(call: dict[str, Any], old: Sizes, new: Sizes, kept: range) -> dict[str, Any]:
-    layout, kv_layout = call["layout_q"], call["layout_kv"]
+    layout, kv_layout = call.get("layout_q", "BSND"), call.get("layout_kv", "BSND")
     kv = {"PA_BBND": "..K.", "PA_BNBD": ".K..", "PA_NZ": ".K..."}.get(kv_layout) or _axes(kv_layout, "K", "U")
     names = {"q": _axes(layout, "N", "T"), "k": kv, "v": kv, "block_table": "B.", "sinks": "N"}
     found = _all_resized(call, names, old, new)
