@@ -2,6 +2,25 @@
 
 from ascend_jax.runtime.engine.scheduler import Scheduler
 from ascend_jax.runtime.engine.task import Task
+from ascend_jax.runtime.errors import AclError
+
+
+def waits_in_vain(scheduler: Scheduler) -> Exception | None:
+    """The error of a collective that holds up a stream because others never come to it; None without one."""
+    parties = (queue.tasks[0].rendezvous for queue in scheduler.queues.values() if queue.tasks)
+    return next(filter(None, (party.timeout() for party in parties if party is not None)), None)
+
+
+def deadlock(scheduler: Scheduler, what: str, code: int) -> Exception:
+    """The error for ``what``, which will never be done: a collective's own, or ``code`` with all that stands still."""
+    if (error := waits_in_vain(scheduler)) is not None:
+        return error
+    return AclError(
+        code,
+        f"deadlock: {what} will never be done\n{explain(scheduler)}",
+        cause="tasks wait for what nobody is going to do",
+        remedy="record the events, or join the collectives, named above",
+    )
 
 
 def explain(scheduler: Scheduler) -> str:

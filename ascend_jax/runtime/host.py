@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ascend_jax.runtime.deadlock import explain
+from ascend_jax.runtime.deadlock import deadlock
 from ascend_jax.runtime.engine.scheduler import Scheduler
 from ascend_jax.runtime.engine.task import Task
 from ascend_jax.runtime.errors import AclError
@@ -145,12 +145,7 @@ class Host:
                 return
             give_up = give_up or time.monotonic() + self.options.deadlock_patience_s
             if not self._others_may_act() or time.monotonic() > give_up:
-                raise AclError(
-                    code,
-                    f"deadlock: {what} will never be done\n{explain(self.scheduler)}",
-                    cause="tasks wait for what nobody is going to do",
-                    remedy="record the events, or join the collectives, named above",
-                )
+                raise deadlock(self.scheduler, what, code)
             self._blocked += 1
             try:
                 self.lock.wait(0.02)
@@ -158,5 +153,5 @@ class Host:
                 self._blocked -= 1
 
     def _others_may_act(self) -> bool:
-        """Whether some other thread that has used the system is neither dead nor waiting as well."""
-        return sum(thread.thread.is_alive() for thread in self._threads.values()) - 1 > self._blocked
+        """Whether some other thread of the process lives that is not waiting here as well."""
+        return threading.active_count() - 1 > self._blocked

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ascend_jax.hardware.catalog import load_chip
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.runtime.context import Context
+from ascend_jax.runtime.deadlock import waits_in_vain
 from ascend_jax.runtime.device import Device
 from ascend_jax.runtime.engine.task import Task
 from ascend_jax.runtime.errors import AclError
@@ -66,7 +67,12 @@ class System(Host):
             self.initialised = True
 
     def finalize(self) -> None:
-        """Wait for all work and release all devices. Raises 100037 a second time, 100001 before ``init``."""
+        """Wait for all work and release all devices.
+
+        Raises:
+          AclError: 100037 a second time, 100001 before ``init``; for a collective that some rank never joined, its own error,
+            once all is released.
+        """
         with self.lock:
             if self.finalised:
                 raise AclError(100037, "the system is finalised already")
@@ -78,14 +84,21 @@ class System(Host):
                     context.destroyed = True
                 device.contexts.clear()
             self.finalised = True
+            if (error := waits_in_vain(self.scheduler)) is not None:
+                raise error
 
     def __enter__(self) -> System:
         self.init()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if not self.finalised:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self.finalised:
+            return
+        try:
             self.finalize()
+        except AclError:
+            if kind is None:  # the program's own error says more
+                raise
 
     def check_running(self) -> None:
         """Raises 100001 before ``init`` and after ``finalize``."""

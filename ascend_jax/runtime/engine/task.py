@@ -97,3 +97,7 @@ class Rendezvous:
     def __init__(self, parties: int, name: str = "") -> None:
         self.parties, self.name = parties, name
         self.tasks: list[Task] = []
+
+    def timeout(self) -> Exception | None:
+        """What those get who wait for ever for the rest of the party; None: the explanation of a deadlock."""
+        return None
