@@ -16,11 +16,13 @@ from tiling_search.options import (
     PlotTarget,
     calibrate_options,
     chip_options,
+    effort_options,
     list_json,
     model_options,
     simulate_options,
     workload_options,
 )
+from tiling_search.session.command import ask, best, status, tell
 from tiling_search.store.command import choose, store, store_option
 
 NOTHING_FITS, CANNOT_WRITE, INTERRUPTED, BROKEN_PIPE = 1, 74, 130, 141
@@ -59,8 +61,8 @@ def main() -> None:
     """
 
 
-main.add_command(store)
-main.add_command(choose)
+for _command in (choose, ask, tell, status, best, store):
+    main.add_command(_command)
 
 
 @main.command()
@@ -90,9 +92,10 @@ def workloads(*, target: str | None) -> None:
 @main.command()
 @workload_options
 @model_options
+@effort_options
 @store_option
 @click.option("--top", type=click.IntRange(min=1), default=10, metavar="K", help="How many of the fastest to list [10].")
-def tune(
+def tune(  # noqa: PLR0913 (the command's options)
     *,
     preset: str | None,
     chip: str,
@@ -101,18 +104,24 @@ def tune(
     target: str | None,
     place: Path | None,
     top: int,
+    effort: str,
+    max_evals: int | None,
+    budget_s: float | None,
+    log: str | None,
     **flags: Any,
 ) -> None:
     """Find the fastest tiling of a workload that fits a chip.
 
     The workload is a PRESET (tiling-search workloads lists them), or --q-heads, --q-len, --head-dim and further flags.
     With both, each flag replaces that one field of the preset and no other: --q-len leaves kv-len as it is.
+    Ctrl-C ends the search with the best so far, and exit status 130; a second one ends it at once.
     """
     from tiling_search.compile_cache import usable_folder
 
     folder = usable_folder()
     from ascend_jax import kernel_for, load_chip
     from tiling_search.asked import workload_from
+    from tiling_search.effort import EFFORTS, Effort, Log, interruptible
     from tiling_search.jsonout import tuning_dict
     from tiling_search.progress import SearchProgress
     from tiling_search.tuner import tune
@@ -121,13 +130,27 @@ def tune(
         spec = load_chip(chip)
         name, work = workload_from(preset, flags)
         kernel_for(spec, kernel)
-    with SearchProgress() as progress:
-        result = tune(spec, work, name=name, kernel=kernel, overlap=overlap, top=top, progress=progress, programs=folder)
+        preset_effort = EFFORTS[effort]
+        note = Log(Path(log) if log else None)
+        note("tune", chip=spec.name, workload=name)
+    with SearchProgress() as progress, interruptible() as interrupted:
+
+        def watch(evaluated: int, best_s: float | None) -> None:
+            progress.watch(evaluated, best_s)
+            note("progress", evaluated=evaluated, best_s=best_s)
+
+        limits = {"max_evals": max_evals or preset_effort.max_evals, "budget_s": budget_s or preset_effort.budget_s}
+        within = Effort(**limits, stop=interrupted, watch=watch)
+        asked = {"kernel": kernel, "overlap": overlap, "top": top, "progress": progress, "programs": folder, "effort": within}
+        result = tune(spec, work, name=name, **asked)
     data = tuning_dict(result)
+    note("end", exact=data["exact"], interrupted=interrupted.pressed, best=data["best"] and data["best"]["tiling"])
     _deliver(data, target, "show_tuning")
     from tiling_search.store.keep import keep, search_key
 
     _warn(keep(place, search_key(spec, work, kernel, overlap), result=result))
+    if interrupted.pressed:
+        click.get_current_context().exit(INTERRUPTED)
     if result.best is None:
         _end_unfit(data["message"], target)
 

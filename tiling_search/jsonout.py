@@ -132,5 +132,6 @@ def _nothing_fits(result: TuningResult) -> Json:
         return {"message": "nothing fits: the space holds no tiling", "nearest": None}
     near = candidate_dict(nearest) | {"verdict": nearest.verdict.name, "message": nearest.message}
     tiling = ", ".join(f"{name}={value}" for name, value in tiling_dict(nearest.tiling).items())
-    text = f"nothing fits: none of {result.candidates:,} tilings. The nearest ({tiling}): {nearest.message}; {result.would_fit}"
+    found = "nothing fits: none of" if result.exact else "nothing that fits was found, and the search did not look at all of"
+    text = f"{found} {result.candidates:,} tilings. The nearest ({tiling}): {nearest.message}; {result.would_fit}"
     return {"message": text, "nearest": near}

@@ -228,6 +228,19 @@ def calibrate_options(command: Command) -> Command:
     return command
 
 
+def effort_options(command: Command) -> Command:
+    """Add the limits of a search, and its log."""
+    options = [
+        click.option("--effort", type=click.Choice(("quick", "full")), default="full", help="quick: a coarse look [full]."),
+        click.option("--max-evals", type=click.IntRange(min=1), metavar="N", help="Stop after N evaluations."),
+        click.option("--budget-seconds", "budget_s", type=click.FloatRange(min=0, min_open=True), help="Stop after so long."),
+        click.option("--log", type=FileTarget(), help="Append what happens, a JSON object a line."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def model_options(command: Command) -> Command:
     """Add ``--chip``, ``--kernel``, ``--json`` and ``--overlap`` to a command."""
     overlap_help = "How far stages overlap [pipelined]."

@@ -9,6 +9,8 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from tiling_search.render import seconds_text
+
 PATIENCE_S = 1.0
 
 
@@ -34,9 +36,16 @@ class SearchProgress:
             progress, task = self._bar
             progress.update(task, completed=done, total=total)
 
+    def watch(self, evaluated: int, best_s: float | None) -> None:
+        """Say how many evaluations a second, and the best so far, beside the bar."""
+        if self._bar:
+            rate = evaluated / max(self._clock() - self._start_s, 1e-9)
+            progress, task = self._bar
+            progress.update(task, description=f"{self._doing}, {rate:,.0f}/s, best {seconds_text(best_s)}")
+
 
 def _bar(doing: str) -> tuple[Progress, TaskID]:
-    columns = (TextColumn(doing), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
     progress.start()
     return progress, progress.add_task(doing, total=None)

@@ -17,11 +17,14 @@ from ascend_jax.kernels.kernel import Kernel
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.verdict import Verdict
 from ascend_jax.workload.attention import Attention
-from tiling_search.exhaustive import Evaluator, Scores, chunks
+from tiling_search.effort import FULL, Effort
+from tiling_search.exhaustive import CHUNK, Evaluator, Scores, chunks
 from tiling_search.nearest import nearest_that_fits
 from tiling_search.result import Candidate, TuningResult
 from tiling_search.space import Space, build_space, tiling_of
 
+COARSE = 128
+"""From this power of two on, block sizes are alike for a search that may be stopped."""
 UB_UNIT = 32
 """UB bytes come in blocks of this size."""
 
@@ -36,7 +39,7 @@ class Found(NamedTuple):
     verdicts: Counter[int]
 
 
-def tune(
+def tune(  # noqa: PLR0913 (each is a choice of the caller's)
     spec: NpuSpec,
     work: Attention,
     *,
@@ -46,8 +49,9 @@ def tune(
     top: int = 10,
     progress: Callable[[int, int], None] | None = None,
     programs: Path | None = None,
+    effort: Effort = FULL,
 ) -> TuningResult:
-    """Evaluate every tiling of ``work`` on ``spec`` and return the best, exactly.
+    """Evaluate every tiling of ``work`` on ``spec`` and return the best, exactly; or, within an ``effort``, the best so far.
 
     The search scores in float32, whatever the process's default; the winners are evaluated again in float64, ranked by that,
     and of equally fast depths the fewest slots win.
@@ -60,6 +64,8 @@ def tune(
       top: how many of the fastest blocks to return, each with its best depths.
       progress: called with the candidates done and the total after every chunk.
       programs: a folder to keep compiled programs in, so that the next process need not trace and compile.
+      effort: when to stop before all were evaluated; coarse blocks then come first, and the result is ``exact`` only if it
+        was not stopped.
 
     Raises:
       ValueError: no such kernel or overlap, a path that the chip lacks, or ``top`` below 1.
@@ -76,7 +82,7 @@ def tune(
     space = build_space(spec, work, kernel)
     evaluator = Evaluator.build(spec, work, kernel, overlap, programs)
     started = time.perf_counter()
-    found, evaluated = _search(evaluator, space, top, progress)
+    found, evaluated, exact = _search(evaluator, space, top, progress, effort)
     search_s = time.perf_counter() - started
     winners = _exact(evaluator, _refine(evaluator, found))
     fits = [one for one in winners if one.verdict is Verdict.FITS]
@@ -92,7 +98,7 @@ def tune(
         rejected={Verdict(code).name: count for code, count in sorted(found.verdicts.items()) if code and count},
         candidates=space.size,
         feasible=found.verdicts[Verdict.FITS],
-        exact=True,
+        exact=exact,
         evaluated=evaluated,
         search_s=search_s,
         nearest=nearest,
@@ -101,29 +107,40 @@ def tune(
     )
 
 
-def _search(evaluator: Evaluator, space: Space, top: int, progress: Callable[[int, int], None] | None) -> tuple[Found, int]:
-    """Verdicts of all blocks that may fit, then times of those that do; and how many candidates had a verdict.
+def _search(
+    evaluator: Evaluator, space: Space, top: int, progress: Callable[[int, int], None] | None, effort: Effort
+) -> tuple[Found, int, bool]:
+    """Verdicts of blocks that may fit, times of those that do; how many candidates had a verdict, and whether that is all.
 
     Blocks outside of what UB admits at best are not looked at one by one; they count as rejected by UB.
     """
-    depths = len(space.depths)
-    blocks = _within_ub(evaluator, space)
-    outside = space.size - len(blocks) * depths
-    found = Found([], {}, Counter({int(Verdict.UB_OVERFLOW): outside}))
-    fitting: list[np.ndarray] = []
+    depths, started = len(space.depths), time.perf_counter()
+    every = _within_ub(evaluator, space)
+    blocks = every if effort.max_evals is None and effort.budget_s is None else _coarse_first(every)
+    blocks = blocks[: None if effort.max_evals is None else max(effort.max_evals // depths, 1)]
+    found = Found([], {}, Counter({int(Verdict.UB_OVERFLOW): space.size - len(every) * depths}))
+    waiting, looked, most = blocks[:0], 0, max(4 * top, 64)
     for chunk in chunks(blocks):
         verdicts = evaluator.verdicts(chunk)
         fits = np.any(verdicts == Verdict.FITS, axis=1)
-        fitting.append(chunk[fits])
         found = found._replace(verdicts=found.verdicts + _count(verdicts[~fits]))
-    scored = np.concatenate([blocks[:0], *fitting])
-    done = space.size - len(scored) * depths
-    for chunk in chunks(scored):
-        found = _keep(found, chunk, evaluator.scores(chunk), max(4 * top, 64))
-        done += len(chunk) * depths
+        waiting, looked = np.concatenate([waiting, chunk[fits]]), looked + len(chunk)
+        over = effort.over(started)
+        last = over or looked == len(blocks)
+        while len(waiting) >= (1 if last else CHUNK):  # times are worked out for full chunks: each call costs the same
+            found, waiting = _keep(found, waiting[:CHUNK], evaluator.scores(waiting[:CHUNK]), most), waiting[CHUNK:]
         if progress:
-            progress(done, space.size)
-    return found, len(blocks) * depths
+            progress(space.size - (len(every) - looked + len(waiting)) * depths, space.size)
+        effort.watch(looked * depths, found.best[0][0] if found.best else None)
+        if over:
+            break
+    return found, looked * depths, looked == len(every)
+
+
+def _coarse_first(blocks: np.ndarray) -> np.ndarray:
+    """Blocks of which both sizes are multiples of a large power of two before the others, so that any prefix is a grid."""
+    sizes = np.gcd(blocks[:, 0].astype(int), blocks[:, 1].astype(int))
+    return blocks[np.argsort(COARSE - np.gcd(sizes, COARSE), kind="stable")]
 
 
 def _within_ub(evaluator: Evaluator, space: Space) -> np.ndarray:
