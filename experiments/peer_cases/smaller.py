@@ -17,6 +17,8 @@ PAIR = 2
 """Sequences of a batch, and heads of K and V, that a smaller call keeps: enough to see one taken for the other."""
 AMPLE = 8
 """A call with more than one head has at most the limit divided by this: the limit itself is for long sequences."""
+OWN_MASK = (0, 1, 5)
+"""The sparse modes whose mask has the lengths of the call."""
 CUT_AT_THE_START = 7
 """The sparse mode whose window depends on the last sequence."""
 
@@ -140,16 +142,20 @@ def _smaller_optional(name: str, call: dict[str, Any], old: Sizes, new: Sizes) -
     x, shape = call[name], call[name].shape
     if name == "dropout_mask":
         return jax.ShapeDtypeStruct((-(-new.scores // 128) * 16,), x.dtype)
-    if name == "pse" and len(shape) == 1 and shape[0] != old.heads:
+    if name == "atten_mask":
+        return _smaller_mask(x, old, new) if call.get("sparse_mode", 0) in OWN_MASK else x
+    if len(shape) == 1 and shape[0] != old.heads:
         by_row = prod(shape) == old.scores
         return jax.ShapeDtypeStruct((new.scores if by_row else new.heads * sum(new.keys),), x.dtype)
-    if name == "pse":
-        return resized(x, {1: "N", 2: "bN"}.get(len(shape), "bn.."), old, new)
-    if len(shape) == 2 and old.packed and shape == (max(old.rows), max(old.keys)):
+    return resized(x, {1: "N", 2: "bN"}.get(len(shape), "bn.."), old, new)
+
+
+def _smaller_mask(x: Any, old: Sizes, new: Sizes) -> Any:
+    if len(x.shape) == 4:
+        return resized(x, "bn..", old, new)
+    if old.packed and x.shape == (max(old.rows), max(old.keys)):
         return jax.ShapeDtypeStruct((max(new.rows), max(new.keys)), x.dtype)
-    if len(shape) == 2 and old.packed and shape == (old.q_tokens, old.kv_tokens):
-        return resized(x, "TU", old, new)
-    return resized(x, "bn..", old, new) if len(shape) == 4 else x
+    return resized(x, "TU", old, new) if old.packed else x
 
 
 def _smaller_infer(call: dict[str, Any], old: Sizes, new: Sizes, kept: range) -> dict[str, Any]:
