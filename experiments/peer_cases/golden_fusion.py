@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.peer_cases.golden_layouts import Call, Results, join, lens_of, split
+from experiments.peer_cases.golden_layouts import Call, Results, UncoveredError, join, lens_of, split
 from experiments.peer_cases.goldens import (
     OPEN,
     Floats,
@@ -22,10 +22,6 @@ from experiments.peer_cases.goldens import (
 
 ALIBI_ROWS = 1024
 """Of a compressed alibi."""
-
-
-class UncoveredError(Exception):
-    """No golden for this form."""
 
 
 def fusion_sequences(call: Call) -> tuple[list[Sequence], np.ndarray]:

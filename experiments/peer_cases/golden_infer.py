@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.peer_cases.golden_layouts import Call, Results, join, lens_of, split
+from experiments.peer_cases.golden_layouts import Call, Results, UncoveredError, join, lens_of, split
 from experiments.peer_cases.goldens import OPEN, Floats, Rounding, Sequence, Tokens, attention, seen_of_mode
 
 
@@ -83,6 +83,9 @@ def _inferred(
 def infer(call: Call, rounding: Rounding | None = None) -> Results:
     """The results of FusedInferAttentionScore."""
     call = INFER_DEFAULTS | call
+    for name in ("query_padding_size", "kv_padding_size"):
+        if call.get(name) is not None:
+            raise UncoveredError(name)
     layout, _, out_layout = call["input_layout"].partition("_")
     heads = call["num_heads"]
     kv_heads = call["num_key_value_heads"] or heads
@@ -127,7 +130,20 @@ def _infer_pairs(call: Call, layout: str, kv_heads: int, count: int) -> list[tup
     pieces = {name: [x[:, cut] for x, cut in zip(several, cuts, strict=True)] for name, several in whole.items()}
     if "key_rope" in pieces:
         pieces["key"] = [np.concatenate(pair, axis=-1) for pair in zip(pieces["key"], pieces["key_rope"], strict=True)]
-    return list(zip(pieces["key"], pieces["value"], strict=True))
+    return list(zip(*(_after_prefix(name, pieces[name], call, kv_heads) for name in names), strict=True))
+
+
+def _after_prefix(name: str, pieces: list[Floats], call: Call, kv_heads: int) -> list[Floats]:
+    """The keys or values that every sequence shares come before its own."""
+    shared = call.get(f"{name}_shared_prefix")
+    if shared is None:
+        return pieces
+    if "block_table" in call:
+        raise UncoveredError("a shared prefix of pages")
+    first = split(shared, call["input_layout"].partition("_")[0], kv_heads)[0]
+    length = call.get("actual_shared_prefix_len")
+    first = first if length is None else first[:, : int(np.asarray(length).reshape(-1)[0])]
+    return [np.concatenate([first, piece], axis=1) for piece in pieces]
 
 
 def _infer_pages(pages: Any, call: Call, kv_heads: int) -> Floats:

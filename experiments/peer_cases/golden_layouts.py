@@ -11,6 +11,10 @@ Call = dict[str, Any]
 Results = dict[str, Floats]
 
 
+class UncoveredError(Exception):
+    """No golden for this form."""
+
+
 def split(x: Any, layout: str, heads: int) -> Floats:
     """A tensor as ``[B, N, S, D]``, or packed as ``[N, T, D]``."""
     x = np.asarray(x, np.float64)

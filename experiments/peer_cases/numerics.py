@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ascend_jax.attention.errors import AclnnError, FindKernelError
-from experiments.peer_cases.golden_fusion import UncoveredError, fusion, fusion_grad
+from experiments.peer_cases.golden_fusion import fusion, fusion_grad
 from experiments.peer_cases.golden_infer import infer, unified
+from experiments.peer_cases.golden_layouts import UncoveredError
 from experiments.peer_cases.goldens import Rounding
 from experiments.peer_cases.inputs import filled
 from experiments.peer_cases.smaller import TooLargeError, smaller

@@ -167,11 +167,12 @@ def _smaller_infer(call: dict[str, Any], old: Sizes, new: Sizes, kept: range) ->
     elif len(call["key"]) > 1:
         kv = kv.replace("B", ".")
         call = call | {name: call[name][: new.batch] for name in ("key", "value")}
+    prefixes = dict.fromkeys(("key_shared_prefix", "value_shared_prefix"), _axes(layout, "K", "U").replace("B", "."))
     mask = call.get("atten_mask")
     decode = mask is not None and len(mask.shape) == 2 and max(old.rows) == 1 and mask.shape[0] == old.batch
     names = {"query": q, "query_rope": q, "key": kv, "value": kv, "key_rope": kv, "pse_shift": "bn..", "block_table": "B."}
     names |= {"learnable_sink": "N", "atten_mask": "B." if decode else "b..." if mask is not None and mask.ndim > 2 else ".."}
-    found = _all_resized(call, names, old, new) | {"num_heads": new.heads}
+    found = _all_resized(call, names | prefixes, old, new) | {"num_heads": new.heads}
     found["num_key_value_heads"] = new.kv_heads if call["num_key_value_heads"] else 0
     for name, lens in (("actual_seq_lengths", new.rows), ("actual_seq_lengths_kv", new.keys)):
         if call.get(name) is None:
