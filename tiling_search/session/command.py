@@ -51,11 +51,12 @@ def ask(
     tiling-search ask 4 --session mine.json --as c > tilings.h
     tiling-search tell times.csv --session mine.json
 
-    The first ask begins the session and needs the workload and the chip; the file holds all after that. What was asked for and
-    never told is asked for again.
+    The first ask begins the session and needs the workload and the chip; the file holds all after that, and FILE.log what
+    happened when. What was asked for and never told is asked for again.
     """
     from tiling_search.session.session import load_session, locked, save_session
 
+    note = _log(path)
     given = {name: value for name, value in flags.items() if value is not None}
     with locked(path), _Usage():
         if path.exists():
@@ -64,8 +65,10 @@ def ask(
             session = load_session(path)
         else:
             session = _begun(preset, chip, kernel, seed, flags)
+            note("begin", workload=session.name, chip=session.key["chip"], pool=len(session.tilings))
         session, places = session.ask(count)
         save_session(path, session)
+        note("ask", places=list(places))
     if not places:
         click.echo(f"nothing is left to ask for: all {len(session.tilings)} tilings were told", err=True)
         click.get_current_context().exit(NOTHING)
@@ -100,6 +103,7 @@ def tell(*, source: str, path: Path, place: Path | None) -> None:
         session = before.tell(told_from(before, rows))
         save_session(path, session)
     key, records = records_of(session, list(session.told[len(before.told) :]))
+    _log(path)("tell", rows=[one._asdict() for one in session.told[len(before.told) :]])
     if problem := keep(place, key, records):
         click.echo(f"Warning: {problem}", err=True)
     failures = sum(record.seconds is None for record in records)
@@ -135,6 +139,13 @@ def best(*, path: Path, top: int, target: str | None) -> None:
     if not found:
         click.echo("nothing was measured yet", err=True)
         click.get_current_context().exit(NOTHING)
+
+
+def _log(path: Path) -> Any:
+    """The session's log: its file's name and ``.log``, a JSON object a line."""
+    from tiling_search.effort import Log
+
+    return Log(path.with_name(f"{path.name}.log"))
 
 
 class _Usage:

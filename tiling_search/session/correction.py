@@ -22,6 +22,8 @@ REST_STDS = (0.03, 0.1, 0.2)
 REST_LENGTH = 1.5
 """Over how many deviations of a field the smooth rest changes."""
 NOISES = (0.01, 0.03)
+ALIGNED = 128
+"""Rows that a base block of the Cube has in the vendor's kernels; whole ones may run better than their number says."""
 FAILURE = 0.7
 """A failure counts as a time twice as long as the worst that was measured, against the model."""
 _PHI = np.vectorize(lambda z: 0.5 * (1 + erf(z / sqrt(2))))
@@ -35,11 +37,15 @@ class Corrected(NamedTuple):
 
 
 def features(tilings: Sequence[Tiling]) -> np.ndarray:
-    """Logarithms of the fields that vary, with mean 0 and deviation 1 over the pool, ``[P, D]``."""
-    numbers = np.array([[getattr(one, item.name) for item in fields(Tiling)] for one in tilings], np.float64)
-    logs = np.log2(1.0 + numbers)
-    spread = logs.std(axis=0)
-    return (logs - logs.mean(axis=0))[:, spread > 0] / spread[spread > 0]
+    """Logarithms of the fields, and of the power of two (up to ``ALIGNED``) that divides each block, ``[P, D]``.
+
+    Those that vary over the pool, with mean 0 and deviation 1 over it.
+    """
+    numbers = np.array([[getattr(one, item.name) for item in fields(Tiling)] for one in tilings], np.int64)
+    blocks = np.array([[one.block_q, one.block_kv] for one in tilings], np.int64)
+    logs = np.concatenate([np.log2(1.0 + numbers), np.log2(np.gcd(blocks, ALIGNED))], axis=1)
+    varies = np.ptp(logs, axis=0) > 0
+    return (logs - logs.mean(axis=0))[:, varies] / logs.std(axis=0)[varies]
 
 
 class Correction:
