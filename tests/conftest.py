@@ -4,8 +4,11 @@ import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # read when jax is first used: without it jax probes for GPUs and TPUs
 
+from typing import Any
+
 import hypothesis
 import jax
+import pytest
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -15,3 +18,11 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.register_profile("dev", deadline=None, derandomize=False, max_examples=200, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``-n``, a worker runs whole files: tests of one file share compiled programs, which no worker lends another."""
+    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415
+
+    return LoadFileScheduling(config, log)
