@@ -58,7 +58,7 @@ def text_of(value: Any) -> str:
         return ", ".join(f"{key}: {text_of(one)}" for key, one in value.items())
     if isinstance(value, list):
         return ", ".join(map(text_of, value)) or "none"
-    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)
 
 
 def write_page(page: Page) -> None:

@@ -63,7 +63,7 @@ def profiling(page: Page) -> None:
 
 @program(f"{CALL_PATH}: the enumeration of an operator's errors, and its three common ones")
 def error_codes(page: Page) -> None:
-    """Each of the five provoked, with the code that a program really gets."""
+    """Each of the five provoked: the code that a program really gets, and the one that comes nearest to the name."""
     provoked: dict[OpErrorCode, Callable[[Path], Any]] = {
         OpErrorCode.SHAPE_MISMATCH: _wrong_layout,
         OpErrorCode.TILING_FAILED: _wrong_heads,
@@ -75,9 +75,8 @@ def error_codes(page: Page) -> None:
         error = refusal(lambda call=call: call(page.folder))
         known = op_error_of(error)
         page.show(f"{kind.name}: {error}\n".replace(str(page.folder), "…"))
-        seen = {"code": error.code, "name": error.name, "is": None if known is None else known.name}
+        seen = {"code": error.code, "name": error.name, "is": known and known.name, "nearest": kind.code}
         page.point(kind.name, kind.value, seen, WHY[kind])
-        page.point(f"{kind.name}, nearest code", kind.value, kind.code, "the numbers 1 to 5 do not exist")
     unseen = _same_numbers()
     page.point("BSND given as BNSD is detected", True, unseen, "by head_num, and not where heads and rows are as many")
     page.point("the last error of the thread", "not told", peek_at_last_error(), "of the last call that failed in this thread")
@@ -87,7 +86,7 @@ WHY = {
     OpErrorCode.SHAPE_MISMATCH: "what the front end refuses is a wrong parameter",
     OpErrorCode.TILING_FAILED: "the tiling checks head_num, and its refusal reaches the user as an inner null pointer",
     OpErrorCode.UB_OOM: "the host plans the tiling, so nothing runs over later; 507035 is what a wrong kernel would give",
-    OpErrorCode.COMPILATION_FAILED: "kernels come compiled; what can fail is to load their package (a graph's compiler: 500002)",
+    OpErrorCode.COMPILATION_FAILED: "kernels come compiled; what can fail is loading a package (a graph's compiler: 500002)",
     OpErrorCode.DMA_TIMEOUT: "a kernel that does not end; the code does not say which unit it waits for",
 }
 
@@ -115,7 +114,7 @@ def _same_numbers() -> bool:
 
 def _broken_package(folder: Path) -> Any:
     """A package whose file cannot be run."""
-    copy = Path(shutil.copytree(CUSTOM, folder / "broken"))
+    copy = Path(shutil.copytree(CUSTOM, folder / "broken", dirs_exist_ok=True))
     next(copy.rglob("*.py")).write_text("OPERATORS = (\n", "utf-8")
     Registry({"ASCEND_CUSTOM_OPP_PATH": str(copy)}).load()
 
