@@ -24,6 +24,7 @@ from tiling_search.options import (
 )
 from tiling_search.session.command import ask, best, status, tell
 from tiling_search.store.command import choose, store, store_option
+from tiling_search.sweep.command import sweep
 
 NOTHING_FITS, CANNOT_WRITE, INTERRUPTED, BROKEN_PIPE = 1, 74, 130, 141
 
@@ -61,7 +62,7 @@ def main() -> None:
     """
 
 
-for _command in (choose, ask, tell, status, best, store):
+for _command in (choose, ask, tell, status, best, store, sweep):
     main.add_command(_command)
 
 

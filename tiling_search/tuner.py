@@ -50,6 +50,7 @@ def tune(  # noqa: PLR0913 (each is a choice of the caller's)
     progress: Callable[[int, int], None] | None = None,
     programs: Path | None = None,
     effort: Effort = FULL,
+    evaluators: Callable[..., Evaluator] = Evaluator.build,
 ) -> TuningResult:
     """Evaluate every tiling of ``work`` on ``spec`` and return the best, exactly; or, within an ``effort``, the best so far.
 
@@ -66,6 +67,7 @@ def tune(  # noqa: PLR0913 (each is a choice of the caller's)
       programs: a folder to keep compiled programs in, so that the next process need not trace and compile.
       effort: when to stop before all were evaluated; coarse blocks then come first, and the result is ``exact`` only if it
         was not stopped.
+      evaluators: builds what evaluates, as ``Evaluator.build`` does; for several devices.
 
     Raises:
       ValueError: no such kernel or overlap, a path that the chip lacks, or ``top`` below 1.
@@ -80,7 +82,7 @@ def tune(  # noqa: PLR0913 (each is a choice of the caller's)
         raise ValueError(f"top={top} must be at least 1")
     kernel, overlap = chosen(spec, kernel, overlap)
     space = build_space(spec, work, kernel)
-    evaluator = Evaluator.build(spec, work, kernel, overlap, programs)
+    evaluator = evaluators(spec, work, kernel, overlap, programs)
     started = time.perf_counter()
     found, evaluated, exact = _search(evaluator, space, top, progress, effort)
     search_s = time.perf_counter() - started
