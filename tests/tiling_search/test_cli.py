@@ -61,7 +61,9 @@ def tuner(monkeypatch: pytest.MonkeyPatch) -> Callable[[Tuner], None]:
     return replace
 
 
-@pytest.mark.parametrize("command", [[], ["tune"], ["evaluate"], ["chips"], ["workloads"]])
+@pytest.mark.parametrize(
+    "command", [[], ["tune"], ["evaluate"], ["chips"], ["workloads"], ["ask"], ["tell"], ["store"], ["sweep"]]
+)
 def test_help_imports_nothing_heavy(command: list[str]) -> None:
     script = (
         "import sys; from tiling_search.cli import main\n"
