@@ -19,7 +19,7 @@ def split(x: Any, layout: str, heads: int) -> Floats:
     """A tensor as ``[B, N, S, D]``, or packed as ``[N, T, D]``."""
     x = np.asarray(x, np.float64)
     if "H" in layout:
-        x, layout = x.reshape(*x.shape[:2], heads, -1), layout.replace("H", "ND")
+        x, layout = x.reshape(*x.shape[:2], heads, x.shape[2] // max(1, heads)), layout.replace("H", "ND")
     return np.transpose(x, [layout.index(axis) for axis in ("NTD" if "T" in layout else "BNSD")])
 
 
@@ -33,7 +33,7 @@ def join(pieces: list[Floats], starts: Iterable[int], layout: str, tokens: int, 
         target[:, start : start + piece.shape[1]] = piece
     order = layout.replace("H", "ND")
     found = np.transpose(whole, [("NTD" if packed else "BNSD").index(axis) for axis in order])
-    return found.reshape(*found.shape[:2], -1) if "H" in layout else found
+    return found.reshape(*found.shape[:2], heads * width) if "H" in layout else found
 
 
 def lens_of(ends: Any) -> tuple[np.ndarray, np.ndarray]:

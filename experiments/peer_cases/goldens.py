@@ -20,7 +20,8 @@ Bools = np.ndarray
 
 
 class Rounding(NamedTuple):
-    """Probabilities, before they are divided by their sum, become ``dtype``, as a matrix unit needs them; ``scores`` too."""
+    """What a matrix unit reads becomes ``dtype``: probabilities before they are divided by their sum; in the gradient those after
+    it, the output that was saved, and the gradients of the scores. ``scores``: these as well."""
 
     dtype: Any
     scores: bool = False
@@ -99,20 +100,23 @@ def gradients(x: Sequence, d_out: Floats) -> dict[str, Floats]:
         found["dpse"] = np.zeros((heads, *x.seen.shape[1:]))
     if 0 in (x.key.shape[1], x.query.shape[1]):
         return found
+    exact = x._replace(rounding=None)
     for head in range(heads):
-        weights, top, total = probabilities(x, head)
+        weights, top, total = probabilities(exact, head)
         keep = 1.0 if x.keep is None else x.keep[head] / x.keep_prob
-        kv = head // group
+        kv, kept = head // group, rounded(weights * keep, x.rounding)
+        out = rounded(kept @ x.value[kv], x.rounding)
+        mean = (d_out[head] * out).sum(axis=1, keepdims=True)
         d_weights = (d_out[head] @ x.value[kv].T) * keep
-        mean = (d_weights * weights).sum(axis=1, keepdims=True)
         d_scores = weights * (d_weights - mean)
-        found["dv"][kv] += (weights * keep).T @ d_out[head]
-        found["dq"][head] = x.scale * d_scores @ x.key[kv]
-        found["dk"][kv] += x.scale * d_scores.T @ x.query[head]
-        if x.sink is not None:
-            found["dsink"][head] = -(np.exp(x.sink[head] - top) / total * mean[:, 0]).sum()
         if "dpse" in found:
             found["dpse"][head] = d_scores * (x.scale if x.inner is not None else 1)
+        if x.sink is not None:
+            found["dsink"][head] = -(np.exp(x.sink[head] - top) / total * mean[:, 0]).sum()
+        d_scores = rounded(d_scores, x.rounding)
+        found["dv"][kv] += kept.T @ d_out[head]
+        found["dq"][head] = x.scale * d_scores @ x.key[kv]
+        found["dk"][kv] += x.scale * d_scores.T @ x.query[head]
     return found
 
 
