@@ -20,8 +20,11 @@ Bools = np.ndarray
 
 
 class Rounding(NamedTuple):
-    """What a matrix unit reads becomes ``dtype``: probabilities before they are divided by their sum; in the gradient those after
-    it, the output that was saved, and the gradients of the scores. ``scores``: these as well."""
+    """What a matrix unit reads, and what was saved as the output of the gradient's call, becomes ``dtype``.
+
+    It reads probabilities before they are divided by their sum (the gradient: after), and the gradients of the scores. ``scores``:
+    these are rounded as well.
+    """
 
     dtype: Any
     scores: bool = False
