@@ -22,7 +22,7 @@ Bools = np.ndarray
 class Rounding(NamedTuple):
     """What a matrix unit reads, and what was saved as the output of the gradient's call, becomes ``dtype``.
 
-    It reads probabilities before they are divided by their sum (the gradient: after), and the gradients of the scores. ``scores``:
+    It reads probabilities before they are divided by their sum (the gradient: after), and gradients of scores. ``scores``:
     these are rounded as well.
     """
 
