@@ -122,7 +122,7 @@ def tune(  # noqa: PLR0913 (the command's options)
     folder = usable_folder()
     from ascend_jax import kernel_for, load_chip
     from tiling_search.asked import workload_from
-    from tiling_search.effort import EFFORTS, Effort, Log, interruptible
+    from tiling_search.effort import Log, interruptible, limited
     from tiling_search.jsonout import tuning_dict
     from tiling_search.progress import SearchProgress
     from tiling_search.tuner import tune
@@ -131,17 +131,11 @@ def tune(  # noqa: PLR0913 (the command's options)
         spec = load_chip(chip)
         name, work = workload_from(preset, flags)
         kernel_for(spec, kernel)
-        preset_effort = EFFORTS[effort]
         note = Log(Path(log) if log else None)
         note("tune", chip=spec.name, workload=name)
     with SearchProgress() as progress, interruptible() as interrupted:
-
-        def watch(evaluated: int, best_s: float | None) -> None:
-            progress.watch(evaluated, best_s)
-            note("progress", evaluated=evaluated, best_s=best_s)
-
-        limits = {"max_evals": max_evals or preset_effort.max_evals, "budget_s": budget_s or preset_effort.budget_s}
-        within = Effort(**limits, stop=interrupted, watch=watch)
+        watch = note.watching(progress.watch)
+        within = limited(effort, max_evals=max_evals, budget_s=budget_s, stop=interrupted, watch=watch)
         asked = {"kernel": kernel, "overlap": overlap, "top": top, "progress": progress, "programs": folder, "effort": within}
         result = tune(spec, work, name=name, **asked)
     data = tuning_dict(result)

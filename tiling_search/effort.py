@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -14,6 +14,9 @@ from typing import Any
 
 QUICK_EVALUATIONS = 2**23
 """Some eight million: a tenth of a second for a machine of two cores."""
+
+
+Watch = Callable[[int, float | None], None]
 
 
 def _never() -> bool:
@@ -38,7 +41,7 @@ class Effort:
     max_evals: int | None = None
     budget_s: float | None = None
     stop: Callable[[], bool] = _never
-    watch: Callable[[int, float | None], None] = _nobody
+    watch: Watch = _nobody
 
     def __post_init__(self) -> None:
         if self.max_evals is not None and self.max_evals < 1:
@@ -54,6 +57,16 @@ class Effort:
 FULL = Effort()
 EFFORTS = {"quick": Effort(max_evals=QUICK_EVALUATIONS), "full": FULL}
 """``quick`` looks at coarse blocks first (multiples of 128, then of 64, …) and proves nothing; ``full`` looks at all."""
+
+
+def limited(preset: str, *, max_evals: int | None, budget_s: float | None, **hooks: Any) -> Effort:
+    """A preset with other limits where they are given, and ``stop`` and ``watch``.
+
+    >>> limited("quick", max_evals=None, budget_s=2.0).max_evals == QUICK_EVALUATIONS
+    True
+    """
+    own = EFFORTS[preset]
+    return replace(own, max_evals=max_evals or own.max_evals, budget_s=budget_s or own.budget_s, **hooks)
 
 
 @dataclass
@@ -100,3 +113,12 @@ class Log:
             line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event} | values
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line, allow_nan=False) + "\n")
+
+    def watching(self, watch: Watch) -> Watch:
+        """``watch``, and a line of the log each time."""
+
+        def both(evaluated: int, best_s: float | None) -> None:
+            watch(evaluated, best_s)
+            self("progress", evaluated=evaluated, best_s=best_s)
+
+        return both

@@ -54,8 +54,8 @@ def tune(  # noqa: PLR0913 (each is a choice of the caller's)
 ) -> TuningResult:
     """Evaluate every tiling of ``work`` on ``spec`` and return the best, exactly; or, within an ``effort``, the best so far.
 
-    The search scores in float32, whatever the process's default; the winners are evaluated again in float64, ranked by that,
-    and of equally fast depths the fewest slots win.
+    Scores are float32, whatever the process's default; winners are evaluated again in float64 and ranked by that; of equally
+    fast depths the fewest slots win.
 
     Args:
       spec: the chip.
@@ -86,8 +86,7 @@ def tune(  # noqa: PLR0913 (each is a choice of the caller's)
     started = time.perf_counter()
     found, evaluated, exact = _search(evaluator, space, top, progress, effort)
     search_s = time.perf_counter() - started
-    winners = _exact(evaluator, _refine(evaluator, found))
-    fits = [one for one in winners if one.verdict is Verdict.FITS]
+    fits = [one for one in _exact(evaluator, _refine(evaluator, found)) if one.verdict is Verdict.FITS]
     nearest = None if fits else _nearest(evaluator, space)
     return TuningResult(
         chip=spec.name or spec.architecture,
@@ -97,7 +96,7 @@ def tune(  # noqa: PLR0913 (each is a choice of the caller's)
         overlap=overlap.name,
         top=tuple(_distinct(fits, int(spec.vector_cores_per_cube))[:top]),
         pareto=tuple(_pareto(fits)),
-        rejected={Verdict(code).name: count for code, count in sorted(found.verdicts.items()) if code and count},
+        rejected=_rejected(found),
         candidates=space.size,
         feasible=found.verdicts[Verdict.FITS],
         exact=exact,
@@ -107,6 +106,10 @@ def tune(  # noqa: PLR0913 (each is a choice of the caller's)
         would_fit=nearest_that_fits(spec, work, nearest.tiling, kernel) if nearest else "",
         provenance=_provenance(kernel, overlap),
     )
+
+
+def _rejected(found: Found) -> dict[str, int]:
+    return {Verdict(code).name: count for code, count in sorted(found.verdicts.items()) if code and count}
 
 
 def _search(
