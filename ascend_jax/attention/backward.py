@@ -13,6 +13,9 @@ from ascend_jax.attention.meeting import Context, Static, over
 from ascend_jax.attention.options import Extras
 from ascend_jax.attention.scores import Bounds, Place, accumulator, corner, dot, dropped, lowest, score_tile, tile_shape
 
+Where = tuple[Place, Bounds | None, tuple[int | Array, int | Array]]
+"""A tile's place, its window where that counts, and S1 and S2 as dropout numbers them."""
+
 
 class Saved(NamedTuple):
     """Of the rows: q, dO ``[H, nq, block_q, D | Dv]``; maximum, 1/sum and ``rowsum(dO·O)`` ``[H, nq, block_q]``."""
@@ -70,12 +73,13 @@ def _kv_block(
     batch, kv_head = h_kv // static.kv_heads, h_kv % static.kv_heads
     table, window, ranges = context.keys.at(batch, block)
     bounds, kv = Bounds(*window, table.length), (k[h_kv, block], v[h_kv, block])
+    lengths = static.drawn(table.other, table.length)
 
     def of_head(g: Array, sums: Sums) -> Sums:
         def step(i: Array, now: Sums, edge: bool) -> Sums:
-            at = Place(batch, kv_head * static.group + g, table.sequence, i * saved.q.shape[2], table.first)
+            at = Place(kv_head * static.group + g, table.sequence, i * saved.q.shape[2], table.first)
             rows = Saved(*(x[h_kv * static.group + g, table.base + i] for x in saved))
-            added = _tile(rows, kv, (at, bounds if edge else None), context.extras, static)
+            added = _tile(rows, kv, (at, bounds if edge else None, lengths), context.extras, static)
             dq = now.dq.at[g, table.base + i].add(added.dq)
             d_bias = None if now.d_bias is None else _add_bias(now.d_bias, added.d_scores, at, static)
             return Sums(dq, now.dk + added.dk, now.dv + added.dv, d_bias)
@@ -85,16 +89,16 @@ def _kv_block(
     return lax.fori_loop(jnp.int32(0), jnp.int32(static.group), of_head, sums)
 
 
-def _tile(rows: Saved, kv: tuple[Array, Array], where: tuple[Place, Bounds | None], extras: Extras, static: Static) -> Tile:
+def _tile(rows: Saved, kv: tuple[Array, Array], where: Where, extras: Extras, static: Static) -> Tile:
     """What one tile adds."""
-    (k, v), (at, bounds) = kv, where
+    (k, v), (at, bounds, lengths) = kv, where
     scores = score_tile(rows.q, k, at, bounds, static.settings, extras)
     probs = jnp.exp(scores - rows.top[:, None]) * rows.share[:, None]
-    d_probs = dropped(dot(rows.d_out, v, (1, 1)), at, static.settings, extras, static.shape)
+    d_probs = dropped(dot(rows.d_out, v, (1, 1)), at, static.settings, extras, lengths)
     d_scores = probs * (d_probs - rows.delta[:, None])
     if bounds is not None or extras.masked is not None:
         d_scores = jnp.where(scores > lowest(scores.dtype), d_scores, jnp.zeros_like(d_scores))
-    kept, rounded = dropped(probs, at, static.settings, extras, static.shape), d_scores
+    kept, rounded = dropped(probs, at, static.settings, extras, lengths), d_scores
     if static.settings.round_probs:
         kept, rounded = kept.astype(k.dtype), d_scores.astype(k.dtype)
     q, k, d_out = (x.astype(kept.dtype) for x in (rows.q, k, rows.d_out))

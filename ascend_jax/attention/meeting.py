@@ -15,13 +15,16 @@ State = TypeVar("State")
 
 @dataclass(frozen=True)
 class Static:
-    """What both directions know when they are compiled. ``lower_side``: some row may not see the first key."""
+    """What both directions know when they are compiled.
+
+    ``whole``: S1 and S2, which all sequences of a batch have; None where they are packed. ``lower_side``: some row may not see
+    the first key.
+    """
 
     settings: Settings
     q_heads: int
     kv_heads: int
-    q_len: int
-    kv_len: int
+    whole: tuple[int, int] | None
     lower_side: bool
 
     @property
@@ -29,10 +32,9 @@ class Static:
         """Query heads that share a key/value head."""
         return self.q_heads // self.kv_heads
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """N1, S1, S2: what numbers the elements of the score matrix."""
-        return self.q_heads, self.q_len, self.kv_len
+    def drawn(self, rows: Array, keys: Array) -> tuple[int | Array, int | Array]:
+        """Lengths by which dropout numbers the weights of a sequence: its own where packed, else those of the tensors."""
+        return (rows, keys) if self.whole is None else self.whole
 
 
 class Meeting(NamedTuple):

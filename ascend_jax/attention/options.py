@@ -1,6 +1,6 @@
 """What may be asked of the tiled attention: which keys a row sees, how it is cut, and what is done to the scores."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,7 +57,8 @@ class Extras(NamedTuple):
       slopes: ``[sequences|1, N1]`` float32, pse of type 2 or 3.
       masked: bool ``[sequences|1, N1|1, S1, S2]``, True where the key is masked.
       keep: bool ``[sequences|1, N1|1, S1, S2]``, True where dropout keeps the probability.
-      philox: ``(seed, offset)``, each a ``(low, high)`` pair of uint32: the same, drawn block by block.
+      philox: ``(seed, offset)``, each a ``(low, high)`` pair of uint32: the same, drawn block by block; one sequence draws
+        behind the other. ``block_kv`` is then a multiple of 16, as many keys as a draw serves.
       sink: float ``[N1]``: one more score per row whose probability goes to no key.
     """
 
@@ -77,6 +78,10 @@ class Packed:
     q_lens: tuple[int, ...]
     kv_starts: tuple[int, ...]
     kv_lens: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        for field in fields(self):  # lists and arrays as well: programs are compiled for these numbers
+            object.__setattr__(self, field.name, tuple(int(number) for number in getattr(self, field.name)))
 
 
 class Used(NamedTuple):

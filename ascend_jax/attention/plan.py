@@ -1,12 +1,13 @@
 """From a call to its blocks: cut, padded, and which meet which. All of it runs inside the compiled program."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 
 from ascend_jax.attention.blocks import Side, cut_batch, cut_packed, key_ranges, row_ranges, to_blocks, window_of
+from ascend_jax.attention.dropout import sequence_offsets
 from ascend_jax.attention.meeting import Context, Meeting, Static
 from ascend_jax.attention.options import Extras, Packed, Settings, Used, Window
 from ascend_jax.attention.scores import pad_to_tiles
@@ -45,13 +46,23 @@ def plan_of(form: Form, qkv: QKV, window: Window, extras: Extras, used: Used) ->
         q_side, kv_side = cut_batch(query.shape[0], longest, block, used)
     else:
         q_side, kv_side = cut_packed(longest, block, form.packed)
-        longest = (max(form.packed.q_lens, default=0), max(form.packed.kv_lens, default=0))
     q_window, kv_window = (window_of(window, side.table) for side in (q_side, kv_side))
     rows = Meeting(q_side.table, q_window, key_ranges(q_window, q_side.table, q_side.block, kv_side.block))
     keys = Meeting(kv_side.table, kv_window, row_ranges(kv_window, kv_side.table, kv_side.block, q_side.block))
     bias, masked, keep = (pad_to_tiles(x, q_side.block, kv_side.block) for x in (extras.bias, extras.masked, extras.keep))
-    static = Static(settings, query.shape[1], key.shape[1], *longest, form.lower_side)
-    return Plan(q_side, kv_side, Context(rows, keys, extras._replace(bias=bias, masked=masked, keep=keep)), static)
+    extras = extras._replace(bias=bias, masked=masked, keep=keep, philox=_drawn_from(form, qkv, extras))
+    static = Static(settings, query.shape[1], key.shape[1], longest if form.packed is None else None, form.lower_side)
+    return Plan(q_side, kv_side, Context(rows, keys, extras), static)
+
+
+def _drawn_from(form: Form, qkv: QKV, extras: Extras) -> tuple[Any, Any] | None:
+    """The seed, and the offset of every sequence, ``[sequences]`` words: each draws behind the one before it."""
+    if extras.philox is None:
+        return None
+    (query, key, _), (seed, offset) = qkv, extras.philox
+    batch, heads, rows, _ = query.shape
+    lens = ([rows] * batch, [key.shape[2]] * batch) if form.packed is None else (form.packed.q_lens, form.packed.kv_lens)
+    return seed, sequence_offsets(offset, heads, *lens)
 
 
 def qkv_blocks(plan: Plan, qkv: QKV, used: Used) -> QKV:

@@ -12,7 +12,6 @@ from ascend_jax.attention.options import Extras, Settings
 class Place(NamedTuple):
     """Where a tile lies: int32 scalars. ``row`` and ``column`` count from the start of sequence number ``sequence``."""
 
-    batch: Array
     head: Array
     sequence: Array
     row: Array
@@ -81,14 +80,14 @@ def _alibi(slopes: Array, at: Place, scores: Array, settings: Settings) -> Array
     return -far * slope.astype(scores.dtype)
 
 
-def dropped(tile: Array, at: Place, settings: Settings, extras: Extras, shape: tuple[int, int, int]) -> Array:
-    """A tile of probabilities (or of their gradients) after dropout; ``shape`` is N1, S1, S2."""
+def dropped(tile: Array, at: Place, settings: Settings, extras: Extras, lengths: tuple[int | Array, int | Array]) -> Array:
+    """A tile of probabilities (or of their gradients) after dropout; ``lengths`` are S1 and S2 of its sequence."""
     if extras.keep is not None:
         keep = tile_of(extras.keep, at, tile.shape)
     elif extras.philox is not None:
-        rows = jnp.arange(tile.shape[0], dtype=jnp.uint32)
-        first = ((at.batch * shape[0] + at.head) * shape[1] + at.row).astype(jnp.uint32)
-        keep = keep_block(*extras.philox, first + rows, at.column, tile.shape[1], shape[2], settings.keep_prob)
+        (seed, (low, high)), rows = extras.philox, jnp.arange(tile.shape[0], dtype=jnp.uint32)
+        offset, first = (low[at.sequence], high[at.sequence]), (at.head * lengths[0] + at.row).astype(jnp.uint32)
+        keep = keep_block(seed, offset, first + rows, at.column, tile.shape[1], lengths[1], settings.keep_prob)
     else:
         return tile
     return jnp.where(keep, tile * jnp.asarray(1 / settings.keep_prob, tile.dtype), jnp.zeros((), tile.dtype))

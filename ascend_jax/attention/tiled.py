@@ -13,6 +13,7 @@ from ascend_jax.attention.dropout import split_words
 from ascend_jax.attention.options import Attended, Extras, Packed, Settings, Used, Window, clipped
 from ascend_jax.attention.plan import QKV, Form, plan_of, qkv_blocks, used_only
 from ascend_jax.attention.scores import accumulator
+from ascend_jax.attention.tiled_checks import check_arguments, check_rows
 
 __all__ = ["Attended", "Extras", "Gradients", "Packed", "Settings", "Used", "Window", "tiled_attention", "tiled_backward"]
 
@@ -37,10 +38,14 @@ def tiled_attention(
     Returns:
       ``Attended``. Statistics are float32 (float64 for float64). Rows of no sequence, or of one without keys, are 0.
 
+    Raises:
+      ValueError: tensors, window, extras or lengths that do not fit one another, settings out of range.
+
     Differentiable by query, key, value, ``extras.bias`` and ``extras.sink``, and through the statistics wherever they are used
     as a whole (``max + log(sum)``), block by block as well.
     """
-    return _attend(*_at_the_boundary(query, window, settings, extras, lengths), (query, key, value))
+    qkv = query, key, value
+    return _attend(*_at_the_boundary(qkv, window, settings, extras, lengths), qkv)
 
 
 def tiled_backward(
@@ -54,16 +59,19 @@ def tiled_backward(
     lengths: Packed | Used | None = None,
 ) -> Gradients:
     """The gradients of ``sum(out · d_out)`` from ``saved``: output, maximum and sum of :func:`tiled_attention`."""
-    return _differentiate(*_at_the_boundary(qkv[0], window, settings, extras, lengths), qkv, (*saved, d_out))
+    form, *inputs = _at_the_boundary(qkv, window, settings, extras, lengths)
+    check_rows(qkv, saved, d_out)
+    return _differentiate(form, *inputs, qkv, (*saved, d_out))
 
 
 def _at_the_boundary(
-    query: Array, window: Window, settings: Settings, extras: Extras, lengths: Packed | Used | None
+    qkv: QKV, window: Window, settings: Settings, extras: Extras, lengths: Packed | Used | None
 ) -> tuple[Form, Window, Extras, Used]:
     """What is fixed at compile time, and numbers of a person as arrays of the types that the program takes."""
+    check_arguments(qkv, window, settings, extras, lengths)
     packed = lengths if isinstance(lengths, Packed) else None
     used = Used(*(None if x is None else jnp.asarray(x, jnp.int32) for x in lengths)) if isinstance(lengths, Used) else Used()
-    longest = query.shape[2] if packed is None else max(packed.q_lens, default=0)
+    longest = qkv[0].shape[2] if packed is None else max(packed.q_lens, default=0)
     lower_side = isinstance(window.lower, Array) or bool(np.any(np.asarray(window.lower) > -longest))
     if extras.philox is not None:
         seed, offset = extras.philox

@@ -1,11 +1,9 @@
 """One call of the fusion attention operator: its arguments as the checks and the numerics read them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-import numpy as np
-
+from ascend_jax.attention.arguments import check_tensor, real_number, whole_number, whole_numbers
 from ascend_jax.attention.errors import ParamInvalidError, ParamNullptrError
 
 CHIPS = ("910b", "950")
@@ -14,6 +12,10 @@ CHIPS = ("910b", "950")
 LAYOUTS = ("BSH", "SBH", "BSND", "BNSD", "TND")
 OPEN = 2147483647
 """The default of pre_tockens and next_tockens: no limit on that side."""
+
+WHOLE = ("pre_tokens", "next_tokens", "inner_precise", "sparse_mode", "pse_type", "seed", "offset")
+REAL = ("scale", "keep_prob")
+"""Attributes that are whole numbers, and those that are any number."""
 
 Shape = tuple[int, ...]
 
@@ -95,7 +97,7 @@ def make_call(
 
     Raises:
       ParamNullptrError: a required tensor is None.
-      ParamInvalidError: a chip that is unknown.
+      ParamInvalidError: a chip that is unknown, or what is no tensor, number or name where one belongs.
     """
     kind = GradCall if "dy" in tensors else Call
     for name in ("query", "key", "value", *(("dy",) if kind is GradCall else ())):
@@ -103,24 +105,26 @@ def make_call(
             raise ParamNullptrError(f"{name}=None", "is a required tensor", f"pass {name}")
     if attributes.get("chip", "910b") not in CHIPS:
         raise ParamInvalidError(f"chip={attributes['chip']!r}", f"must be one of {', '.join(CHIPS)}", 'pass chip="910b"')
-    starts = {name: (whole_numbers(lists[f"{name}_idx"]) or (0,))[0] for name in ("q_start", "kv_start")}
+    for name, tensor in tensors.items():
+        check_tensor(name, tensor)
+    if not isinstance(input_layout, str):
+        raise ParamInvalidError(f"input_layout={input_layout!r}", f"must be one of {', '.join(LAYOUTS)}", 'pass "BNSD"')
+    numbers = {name: whole_numbers(name, given) for name, given in lists.items()}
+    attributes |= {name: whole_number(name, attributes[name]) for name in WHOLE if name in attributes}
+    attributes |= {name: real_number(name, attributes[name]) for name in REAL if name in attributes}
     known = {item.name for item in fields(kind)}
     return kind(
         **{name: value for name, value in tensors.items() if name in known},
-        head_num=int(head_num),
+        head_num=whole_number("head_num", head_num),
         layout=input_layout.upper(),
         given_layout=input_layout,
-        prefix=whole_numbers(lists["prefix"]),
-        q_ends=whole_numbers(lists["actual_seq_qlen"]),
-        kv_ends=whole_numbers(lists["actual_seq_kvlen"]),
-        **starts,
+        prefix=numbers["prefix"],
+        q_ends=numbers["actual_seq_qlen"],
+        kv_ends=numbers["actual_seq_kvlen"],
+        q_start=(numbers["q_start_idx"] or (0,))[0],
+        kv_start=(numbers["kv_start_idx"] or (0,))[0],
         **attributes,
     )
-
-
-def whole_numbers(given: Sequence[int] | Any | None) -> tuple[int, ...]:
-    """A list of whole numbers, or a concrete array of them, as a tuple; () for None."""
-    return () if given is None else tuple(int(number) for number in np.asarray(given).reshape(-1))
 
 
 def shape_of(tensor: Any) -> Shape:

@@ -101,6 +101,11 @@ def check_heads(call: Call, axes: Axes) -> None:
     if axes.n2 == 0 or axes.n1 % axes.n2:
         rule = f"must be a multiple of the N2={axes.n2} heads of key"
         raise TilingError(f"N1={axes.n1} heads of query", rule, "repeat the heads of key and value")
+    if call.layout in ("BSH", "SBH"):
+        for name, size in (("key", axes.d_key), ("value", axes.d_value)):
+            if shape_of(getattr(call, name))[-1] != axes.n2 * size:
+                wrong = f"H={shape_of(getattr(call, name))[-1]} of {name} in layout {call.layout}"
+                raise TilingError(wrong, f"must be a multiple of the N2={axes.n2} heads", "pass H = N2 · D")
 
 
 def check_packing(call: Call, axes: Axes) -> None:

@@ -68,7 +68,7 @@ def check_rope(call: Call, axes: Axes) -> None:
 def _rope_rules(call: Call, axes: Axes) -> list[tuple[bool, tuple[str, str, str]]]:
     """(what must not hold, the message), in the order of the front end."""
     ropes = (call.query_rope, call.key_rope)
-    if None in ropes:
+    if any(rope is None for rope in ropes):
         return [(True, ("query_rope without key_rope", "come together", "pass both or none"))]
     sizes = [int(rope.shape[-1]) for rope in ropes]
     types = {name_of(x) for x in (call.query, *ropes)}

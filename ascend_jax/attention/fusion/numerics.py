@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ascend_jax.attention.dropout import keep_block, sequence_offsets, split_words, unpack_keep_bits
+from ascend_jax.attention.dropout import split_words, unpack_keep_bits
 from ascend_jax.attention.fusion.arrange import by_sequence, to_heads
 from ascend_jax.attention.fusion.axes import Axes
 from ascend_jax.attention.fusion.call import Call
@@ -97,22 +97,11 @@ def _uncompressed(pse: Array, axes: Axes) -> Array:
 
 
 def _dropout(call: Call, axes: Axes) -> dict[str, Any]:
-    """``keep`` or ``philox`` of `Extras`. Packed sequences draw one after the other."""
+    """``keep`` or ``philox`` of `Extras`."""
     if call.dropout_mask is not None:
         bits = unpack_keep_bits(jnp.asarray(call.dropout_mask).reshape(-1), (axes.weights,))
         whole = (axes.batch, axes.n1, axes.s1, axes.s2)
         return {"keep": by_sequence(bits, axes, axes.q_lens) if axes.packed else bits.reshape(whole)}
     if call.keep_prob >= 1:
         return {}
-    if not axes.packed:
-        return {"philox": (split_words(call.seed), split_words(call.offset))}
-    low, high = sequence_offsets(call.offset, axes.n1, axes.q_lens, axes.kv_lens)
-    return {"keep": jnp.stack([_sequence_keep(call, axes, index, (low[index], high[index])) for index in range(axes.batch)])}
-
-
-def _sequence_keep(call: Call, axes: Axes, index: int, offset: tuple[Array, Array]) -> Array:
-    """The keep mask of one packed sequence, ``[N1, longest S1, longest S2]``."""
-    rows, keys = axes.q_lens[index], axes.kv_lens[index]
-    number = jnp.arange(axes.n1 * rows, dtype=jnp.uint32).reshape(axes.n1, rows)
-    keep = keep_block(split_words(call.seed), offset, number, 0, -(-keys // 16) * 16, keys, call.keep_prob)[..., :keys]
-    return jnp.pad(keep, ((0, 0), (0, axes.s1 - rows), (0, axes.s2 - keys)))
+    return {"philox": (split_words(call.seed), split_words(call.offset))}

@@ -131,14 +131,14 @@ def npu_fusion_attention(  # noqa: PLR0913, PLR0917 - the operator's own signatu
         lists=lists,
         scale=scale,
         keep_prob=keep_prob,
-        pre_tokens=int(pre_tockens),
-        next_tokens=int(next_tockens),
+        pre_tokens=pre_tockens,
+        next_tokens=next_tockens,
         inner_precise=inner_precise,
         sparse_mode=sparse_mode,
         pse_type=pse_type,
         softmax_layout=softmax_layout,
-        seed=int(seed),
-        offset=int(offset),
+        seed=seed,
+        offset=offset,
         chip=chip,
     )
     return _compute(call, tiling)

@@ -51,7 +51,8 @@ def _lens(axes: Axes) -> np.ndarray:
 
 def _window(sparse: Sparse, axes: Axes, lens: np.ndarray) -> Window:
     shift = lens[:, 1] - lens[:, 0]
-    right = (shift - sparse.pre, shift + sparse.next)
+    pre, after = (min(max(side, -FAR), FAR) for side in (sparse.pre, sparse.next))
+    right = (shift - pre, shift + after)
     open_side = np.full_like(shift, -FAR)
     if sparse.kind in (Kind.BAND_LAST, Kind.BAND_FIRST):
         last = sparse.kind is Kind.BAND_LAST
@@ -62,7 +63,7 @@ def _window(sparse: Sparse, axes: Axes, lens: np.ndarray) -> Window:
         Kind.ALL: Window.full(),
         Kind.CAUSAL: Window(upper=0),
         Kind.CAUSAL_RIGHT: Window(upper=shift),
-        Kind.BAND: Window(-sparse.pre, sparse.next),
+        Kind.BAND: Window(-pre, after),
         Kind.BAND_RIGHT: Window(*right),
         Kind.PREFIX: Window(upper=shift, prefix=np.asarray(sparse.prefix, np.int64)),
     }

@@ -1,11 +1,13 @@
 """One call of ``flash_attn``: every argument, as given, and how arguments are shown in messages."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
+
+from ascend_jax.attention.arguments import check_tensor, real_number, whole_number, whole_numbers
 
 PAGED = ("PA_BBND", "PA_BNBD", "PA_NZ")
 """Layouts of keys and values that lie in pages."""
@@ -56,13 +58,25 @@ class Call:
         return self.layout_kv in PAGED
 
 
-def as_int32(x: ArrayLike | Sequence[int] | None) -> Any:
-    """A sequence of whole numbers as an int32 array; tensors stay what they are.
+def with_numbers(call: Call) -> Call:
+    """The call with its attributes as plain numbers, its tensors known to be tensors; raises ParamInvalidError."""
+    for name in ("q", "k", "v", "block_table", "sinks", "attn_mask", "metadata"):
+        check_tensor(name, getattr(call, name))
+    whole = ("mask_mode", "win_left", "win_right", "max_seqlen_q", "max_seqlen_kv", "return_softmax_lse")
+    numbers: dict[str, Any] = {name: whole_number(name, getattr(call, name)) for name in whole}
+    return replace(call, **numbers, softmax_scale=real_number("softmax_scale", call.softmax_scale))
 
-    >>> as_int32((0, 3)).dtype
+
+def as_int32(name: str, x: ArrayLike | Sequence[int] | None) -> Any:
+    """Whole numbers as an int32 array; tensors stay what they are. Raises ParamInvalidError.
+
+    >>> as_int32("cu_seqlens_q", (0, 3)).dtype
     dtype('int32')
     """
-    return x if x is None or hasattr(x, "shape") else np.asarray(x, np.int32)
+    if x is None or hasattr(x, "shape"):
+        return x
+    whole_numbers(name, x)
+    return np.asarray(x, np.int32)
 
 
 def shown(name: str, x: Any) -> str:

@@ -6,7 +6,7 @@ Source of the rules and of their order: attention/flash_attn/op_host/checkers/*.
 import jax.numpy as jnp
 
 from ascend_jax.attention.errors import TilingError
-from ascend_jax.attention.unified.call import PAGED, Call, shown
+from ascend_jax.attention.unified.call import PAGED, Call, shown, with_numbers
 from ascend_jax.attention.unified.single import check_each, check_there
 from ascend_jax.attention.unified.sizes import AXES, Sizes, read_sizes
 
@@ -25,9 +25,11 @@ def check(call: Call) -> Sizes:
       The call's axes.
 
     Raises:
+      ParamInvalidError: what is no tensor or no number where one belongs.
       ParamNullptrError: q, k or v is missing.
       TilingError: any other rule.
     """
+    call = with_numbers(call)
     sizes = read_sizes(call)
     check_each(call, sizes)
     check_there(call)

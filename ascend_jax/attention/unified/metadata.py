@@ -49,10 +49,10 @@ def flash_attn_metadata(  # noqa: PLR0913 (the operator's own signature)
       AclnnRuntimeError: the operator refuses the call.
     """
     tensors = {
-        "cu_seqlens_q": as_int32(cu_seqlens_q),
-        "cu_seqlens_kv": as_int32(cu_seqlens_kv),
-        "seqused_q": as_int32(seqused_q),
-        "seqused_kv": as_int32(seqused_kv),
+        "cu_seqlens_q": as_int32("cu_seqlens_q", cu_seqlens_q),
+        "cu_seqlens_kv": as_int32("cu_seqlens_kv", cu_seqlens_kv),
+        "seqused_q": as_int32("seqused_q", seqused_q),
+        "seqused_kv": as_int32("seqused_kv", seqused_kv),
     }
     batch = _batch(tensors) if batch_size is None else batch_size
     longest = {"q": _or(max_seqlen_q, -1), "kv": _or(max_seqlen_kv, -1)}

@@ -67,6 +67,7 @@ def flash_attn(  # noqa: PLR0913, PLR0917 (the operator's own signature)
       ``[0]`` if it is not wanted. Rows that see no key are 0 with ``+inf``.
 
     Raises:
+      ParamInvalidError: what is no tensor or no number where one belongs.
       ParamNullptrError, TilingError: the operator refuses the call; the message says why.
       TypeError: lengths of packed sequences are traced.
     """
@@ -74,11 +75,11 @@ def flash_attn(  # noqa: PLR0913, PLR0917 (the operator's own signature)
         q=q,
         k=k,
         v=v,
-        block_table=as_int32(block_table),
-        cu_seqlens_q=as_int32(cu_seqlens_q),
-        cu_seqlens_kv=as_int32(cu_seqlens_kv),
-        seqused_q=as_int32(seqused_q),
-        seqused_kv=as_int32(seqused_kv),
+        block_table=as_int32("block_table", block_table),
+        cu_seqlens_q=as_int32("cu_seqlens_q", cu_seqlens_q),
+        cu_seqlens_kv=as_int32("cu_seqlens_kv", cu_seqlens_kv),
+        seqused_q=as_int32("seqused_q", seqused_q),
+        seqused_kv=as_int32("seqused_kv", seqused_kv),
         sinks=sinks,
         attn_mask=attn_mask,
         metadata=metadata,
