@@ -37,7 +37,7 @@ class Evolution:
     size: int = 16
     crossover: float = 0.5
     pressure: int = 3
-    tries: int = 16
+    tries: int = 8
     scale: float = 0.06
     traceable: bool = True
 

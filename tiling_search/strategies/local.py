@@ -43,7 +43,7 @@ class LocalSearch:
     batch: int = 4
     scouts: int = 16
     patience: int = 24
-    tries: int = 16
+    tries: int = 8
     scale: float = 0.06
     traceable: bool = True
 

@@ -13,7 +13,7 @@ from tiling_search.points import NONE, Points
 
 State = Any
 NEVER = 2**31 - 1
-PROBES = 64
+PROBES = 16
 """Ranks after a random one that are tried for one that was not asked for before."""
 
 
