@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax import Array
 
+from ascend_jax.tiling.tiling import Tiling
+
 FAR = 2**29
 """Farther than any row or key: sides of a window are clipped to it, so that sums of them stay within int32."""
 
@@ -47,6 +49,20 @@ class Settings:
     keep_prob: float = 1.0
     zero_empty_rows: bool = False
     round_probs: bool = True
+
+
+class How(NamedTuple):
+    """What a user says of the numerics of an operator, beside its own arguments; fields as in :class:`Settings`."""
+
+    block_q: int
+    block_kv: int
+    round_probs: bool
+
+    @classmethod
+    def of(cls, tiling: Tiling | None, default: tuple[int, int], round_probs: bool) -> "How":
+        """The blocks of ``tiling``, or the ``default`` ones without it."""
+        blocks = default if tiling is None else (int(tiling.block_q), int(tiling.block_kv))
+        return cls(*blocks, round_probs)
 
 
 class Extras(NamedTuple):

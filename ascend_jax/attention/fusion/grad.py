@@ -11,8 +11,9 @@ from ascend_jax.attention.fusion.arrange import from_heads, to_heads, unpack_sta
 from ascend_jax.attention.fusion.axes import Axes
 from ascend_jax.attention.fusion.call import OPEN, Call, GradCall, make_call
 from ascend_jax.attention.fusion.grad_checks import check_grad_call
-from ascend_jax.attention.fusion.numerics import bias_of, inputs_of, qkv_of
+from ascend_jax.attention.fusion.numerics import BLOCKS, bias_of, inputs_of, qkv_of
 from ascend_jax.attention.fusion.plan import Sparse
+from ascend_jax.attention.options import How
 from ascend_jax.attention.tiled import tiled_backward
 from ascend_jax.tiling.tiling import Tiling
 
@@ -75,11 +76,13 @@ def npu_fusion_attention_grad(  # noqa: PLR0913 - the operator's own signature
     kv_start_idx: Sequence[int] | None = None,
     chip: str = "910b",
     tiling: Tiling | None = None,
+    round_probs: bool = True,
 ) -> FusionAttentionGrad:
     """Gradients of ``sum(attention_out · dy)`` by query, key, value, pse and sink.
 
     ``softmax_max``, ``softmax_sum`` and ``attention_in`` are what ``npu_fusion_attention`` gave; ``softmax_in`` and ``numels``
-    are not read. Everything else as in the forward call; dropout is drawn again from seed and offset.
+    are not read. Everything else as in the forward call; dropout is drawn again from seed and offset. ``round_probs`` rounds
+    dS as well.
 
     Raises:
       ParamNullptrError, ParamInvalidError: what wrapper and front end refuse (161001, 161002).
@@ -94,7 +97,9 @@ def npu_fusion_attention_grad(  # noqa: PLR0913 - the operator's own signature
     attributes |= {"inner_precise": inner_precise, "seed": seed, "offset": offset, "sparse_mode": sparse_mode}
     attributes |= {"softmax_layout": softmax_layout, "pse_type": pse_type, "chip": chip}
     qkv_dy = {"query": query, "key": key, "value": value, "dy": dy}
-    found = _gradients(make_call(qkv_dy | tensors, head_num, input_layout, lists=lists, **attributes), tiling)
+    found = _gradients(
+        make_call(qkv_dy | tensors, head_num, input_layout, lists=lists, **attributes), How.of(tiling, BLOCKS, round_probs)
+    )
     return FusionAttentionGrad(found.dq, found.dk, found.dv, found.dpse, found.dsink)
 
 
@@ -117,19 +122,20 @@ def npu_fusion_attention_grad_v2(  # noqa: PLR0913 - the operator's own signatur
     given = {name: value for name, value in options.items() if name not in ignored}
     tensors = {"query": query, "key": key, "value": value, "dy": dy, "query_rope": query_rope, "key_rope": key_rope}
     tensors |= {name: given.pop(name, None) for name in TENSORS}
-    lists, tiling = {name: given.pop(name, None) for name in LISTS}, given.pop("tiling", None)
+    lists = {name: given.pop(name, None) for name in LISTS}
+    how = How.of(given.pop("tiling", None), BLOCKS, given.pop("round_probs", True))
     given |= {"scale": given.pop("scale_value", 1.0), "pre_tokens": pre_tokens, "next_tokens": next_tokens}
-    return _gradients(make_call(tensors, head_num, input_layout, lists=lists, **given), tiling)
+    return _gradients(make_call(tensors, head_num, input_layout, lists=lists, **given), how)
 
 
 TENSORS = ("pse", "padding_mask", "atten_mask", "softmax_max", "softmax_sum", "attention_in", "sink")
 LISTS = ("prefix", "actual_seq_qlen", "actual_seq_kvlen", "q_start_idx", "kv_start_idx")
 
 
-def _gradients(call: Call, tiling: Tiling | None) -> FusionAttentionGradV2:
+def _gradients(call: Call, how: How) -> FusionAttentionGradV2:
     call = cast(GradCall, call)
     axes, sparse = check_grad_call(call)
-    return _zeros(call) if sparse is None else _compute(call, axes, sparse, tiling)
+    return _zeros(call) if sparse is None else _compute(call, axes, sparse, how)
 
 
 def _zeros(call: GradCall) -> FusionAttentionGradV2:
@@ -138,8 +144,8 @@ def _zeros(call: GradCall) -> FusionAttentionGradV2:
     return FusionAttentionGradV2(*(none if x is None else jnp.zeros(x.shape, x.dtype) for x in tensors))
 
 
-def _compute(call: GradCall, axes: Axes, sparse: Sparse, tiling: Tiling | None) -> FusionAttentionGradV2:
-    window, settings, extras, lengths = inputs_of(call, axes, sparse, tiling)
+def _compute(call: GradCall, axes: Axes, sparse: Sparse, how: How) -> FusionAttentionGradV2:
+    window, settings, extras, lengths = inputs_of(call, axes, sparse, how)
     statistics = [unpack_statistics(x, call.packed, call.softmax_layout) for x in (call.softmax_max, call.softmax_sum)]
     out, d_out = (to_heads(jnp.asarray(x), call.layout, axes.n1) for x in (call.attention_in, call.dy))
     saved = (out, statistics[0], statistics[1])

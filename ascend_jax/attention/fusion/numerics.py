@@ -14,9 +14,10 @@ from ascend_jax.attention.fusion.front_end import name_of
 from ascend_jax.attention.fusion.optional_checks import ALIBI_ROWS
 from ascend_jax.attention.fusion.plan import Sparse
 from ascend_jax.attention.fusion.window import seen_keys
-from ascend_jax.attention.options import Extras, Packed, Settings, Window
-from ascend_jax.tiling.tiling import Tiling
+from ascend_jax.attention.options import Extras, How, Packed, Settings, Window
 
+BLOCKS = (128, 128)
+"""Rows and keys of a block, without a tiling."""
 INVALID_LINE = 2
 """The value of inner_precise that asks for zeros in rows without keys. The operator takes every other value as 0."""
 
@@ -40,15 +41,13 @@ def qkv_of(call: Call, axes: Axes) -> tuple[Array, Array, Array]:
     return q, k, v
 
 
-def inputs_of(call: Call, axes: Axes, sparse: Sparse, tiling: Tiling | None) -> Inputs:
-    """Everything else. ``tiling``: its block_q and block_kv, 128 each without it."""
-    block = (128, 128) if tiling is None else (int(tiling.block_q), int(tiling.block_kv))
-    window, masked = seen_keys(call, axes, sparse, block)
+def inputs_of(call: Call, axes: Axes, sparse: Sparse, how: How) -> Inputs:
+    """Everything else."""
+    window, masked = seen_keys(call, axes, sparse, how[:2])
     slopes = call.pse is not None and call.pse_type in (2, 3)
     settings = Settings(
         scale=float(call.scale),
-        block_q=block[0],
-        block_kv=block[1],
+        **how._asdict(),
         pse_type=call.pse_type,
         alibi_shift=call.q_start - call.kv_start,
         keep_prob=float(call.keep_prob),

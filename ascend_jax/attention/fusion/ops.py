@@ -14,7 +14,8 @@ from ascend_jax.attention.fusion.arrange import from_heads, pack_statistics
 from ascend_jax.attention.fusion.axes import Axes
 from ascend_jax.attention.fusion.call import OPEN, Call, make_call
 from ascend_jax.attention.fusion.checks import check_call
-from ascend_jax.attention.fusion.numerics import inputs_of, qkv_of
+from ascend_jax.attention.fusion.numerics import BLOCKS, inputs_of, qkv_of
+from ascend_jax.attention.options import How
 from ascend_jax.attention.tiled import tiled_attention
 from ascend_jax.tiling.tiling import Tiling
 
@@ -83,6 +84,7 @@ def npu_fusion_attention(  # noqa: PLR0913, PLR0917 - the operator's own signatu
     kv_start_idx: Sequence[int] | None = None,
     chip: str = "910b",
     tiling: Tiling | None = None,
+    round_probs: bool = True,
 ) -> FusionAttention:
     """Attention as the NPU's training operator computes it: ``softmax(scale · (Q·Kᵀ + pse))·V`` under a mask, with dropout.
 
@@ -110,6 +112,8 @@ def npu_fusion_attention(  # noqa: PLR0913, PLR0917 - the operator's own signatu
         and offset as the 950 draws it; the 910B's generator is not public.
       chip: whose checks hold, "910b" or "950".
       tiling: its block_q and block_kv cut the numerics; without it 128 × 128.
+      round_probs: P is rounded to the inputs' type before P·V, as the Cube needs it. False leaves it as it is: nearer to plain
+        softmax than an NPU comes.
 
     Raises:
       ParamNullptrError, ParamInvalidError: what wrapper and front end refuse (161001, 161002).
@@ -141,7 +145,7 @@ def npu_fusion_attention(  # noqa: PLR0913, PLR0917 - the operator's own signatu
         offset=offset,
         chip=chip,
     )
-    return _compute(call, tiling)
+    return _compute(call, How.of(tiling, BLOCKS, round_probs))
 
 
 def npu_fusion_attention_v2(
@@ -165,12 +169,12 @@ def npu_flash_attention(query: Array, key: Array, value: Array, head_num: int, i
     return npu_fusion_attention(query, key, value, head_num, input_layout, **options).attention_out
 
 
-def _compute(call: Call, tiling: Tiling | None) -> FusionAttention:
+def _compute(call: Call, how: How) -> FusionAttention:
     axes, sparse = check_call(call)
     none = jnp.zeros((0,), call.query.dtype)
     if sparse is None:
         return FusionAttention(*_zeros(call, axes), none, call.seed, call.offset, axes.weights)
-    window, settings, extras, lengths = inputs_of(call, axes, sparse, tiling)
+    window, settings, extras, lengths = inputs_of(call, axes, sparse, how)
     found = tiled_attention(*qkv_of(call, axes), window, settings, extras=extras, lengths=lengths)
     top, total = (pack_statistics(x, call.packed, call.softmax_layout) for x in (found.softmax_max, found.softmax_sum))
     return FusionAttention(from_heads(found.out, call.layout), top, total, none, call.seed, call.offset, axes.weights)

@@ -12,22 +12,21 @@ from ascend_jax.attention.infer.arrange import keys_of, laid_out, query_of
 from ascend_jax.attention.infer.facts import Facts
 from ascend_jax.attention.infer.padding import Padding, padding_of
 from ascend_jax.attention.infer.spans import Spans, lengths_of, spans_of, tree_mask, window_of, zero_rows
-from ascend_jax.attention.options import Attended, Extras, Settings
+from ascend_jax.attention.options import Attended, Extras, How, Settings
 from ascend_jax.attention.tiled import Used, tiled_attention
-from ascend_jax.tiling.tiling import Tiling
 
-BLOCK_Q, BLOCK_KV = 128, 512
+BLOCKS = (128, 512)
+"""Rows and keys of a block, without a tiling."""
 
 
-def compute(f: Facts, tiling: Tiling | None) -> tuple[Array, Array]:
+def compute(f: Facts, how: How) -> tuple[Array, Array]:
     """``attention_out`` and ``softmax_lse`` of a call that was checked."""
     if f.quant != "none" or f.out_quantised:
         return _not_built(f)
     if f.empty or f.s2 + f.prefix_len == 0:
         return _filled(f)
     spans = spans_of(f)
-    blocks = (BLOCK_Q, BLOCK_KV) if tiling is None else (int(tiling.block_q), int(tiling.block_kv))
-    settings = Settings(float(f.call.scale), *blocks, pse_type=0, zero_empty_rows=zero_rows(f, spans))
+    settings = Settings(float(f.call.scale), **how._asdict(), pse_type=0, zero_empty_rows=zero_rows(f, spans))
     padding = padding_of(f, spans)
     query, (key, value) = query_of(f), keys_of(f)
     query, key, value = padding.rows(query), padding.keys(key), padding.keys(value)

@@ -6,7 +6,8 @@ from jax import Array
 
 from ascend_jax.attention.infer.call import INT_MAX, Call, Chip, lengths, required
 from ascend_jax.attention.infer.check import check
-from ascend_jax.attention.infer.compute import compute
+from ascend_jax.attention.infer.compute import BLOCKS, compute
+from ascend_jax.attention.options import How
 from ascend_jax.tiling.tiling import Tiling
 
 
@@ -57,6 +58,7 @@ def npu_fused_infer_attention_score(  # noqa: PLR0913 - the signature is torch_n
     query_quant_mode: int = 0,
     chip: Chip = "910b",
     tiling: Tiling | None = None,
+    round_probs: bool = True,
 ) -> tuple[Array, Array]:
     """Attention over a whole prompt (prefill) or one step (decode), with pages, ropes, prefixes and sinks.
 
@@ -81,6 +83,8 @@ def npu_fused_infer_attention_score(  # noqa: PLR0913 - the signature is torch_n
         empties them. The fast modes 1 and 3 compute as 0 and 2 here.
       chip: "910b" (Atlas A2, A3) or "950": whose checks apply.
       tiling: rows and keys of a block; None: 128 and 512.
+      round_probs: P is rounded to the inputs' type before P·V, as the Cube needs it. False leaves it as it is: nearer to plain
+        softmax than an NPU comes.
 
     Returns:
       ``attention_out`` in the layout behind ``_``, and ``softmax_lse`` float32 ``[B, N1, S1, 1]`` or ``[T, N1, 1]``
@@ -135,7 +139,7 @@ def npu_fused_infer_attention_score(  # noqa: PLR0913 - the signature is torch_n
         softmax_lse_flag=softmax_lse_flag,
         chip=chip,
     )
-    return compute(check(call), tiling)
+    return compute(check(call), How.of(tiling, BLOCKS, round_probs))
 
 
 def _several(name: str, tensors: Any) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
-from ascend_jax.attention.options import FAR, Packed, Settings, Used, Window
+from ascend_jax.attention.options import FAR, How, Packed, Settings, Used, Window
 from ascend_jax.attention.tiled import Attended, tiled_attention
 from ascend_jax.attention.unified.call import Call
 from ascend_jax.attention.unified.single import CAUSAL, NO_MASK
@@ -29,12 +29,8 @@ class Lengths(NamedTuple):
     kv: Any
 
 
-def attend(call: Call, sizes: Sizes, blocks: tuple[int, int]) -> tuple[Array, Array]:
-    """``attention_out`` in ``layout_out`` and the logarithm of the softmax's sum, for a call that was checked.
-
-    Args:
-      blocks: rows of Q and of K/V of one block.
-    """
+def attend(call: Call, sizes: Sizes, how: How) -> tuple[Array, Array]:
+    """``attention_out`` in ``layout_out`` and the logarithm of the softmax's sum, for a call that was checked."""
     query = _heads_first(call.q, call.layout_q)
     key, value = (_keys(x, call) for x in (call.k, call.v))
     if call.layout_q == "TND":
@@ -43,7 +39,7 @@ def attend(call: Call, sizes: Sizes, blocks: tuple[int, int]) -> tuple[Array, Ar
             key, value = (jnp.moveaxis(x, 0, 1).reshape(1, sizes.kv_heads, -1, x.shape[3]) for x in (key, value))
     else:
         lengths = _used_lengths(call, sizes)
-    settings = Settings(float(call.softmax_scale), *blocks, zero_empty_rows=True)
+    settings = Settings(float(call.softmax_scale), **how._asdict(), zero_empty_rows=True)
     result = tiled_attention(query, key, value, _window(call, lengths), settings, lengths=lengths.given)
     return _laid_out(result.out, call.layout_out), _log_sum(result, call)
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from jax import Array
 from jax.typing import ArrayLike
 
+from ascend_jax.attention.options import How
 from ascend_jax.attention.unified.call import Call, as_int32
 from ascend_jax.attention.unified.joint import check
 from ascend_jax.attention.unified.numerics import BLOCK, attend
@@ -40,6 +41,7 @@ def flash_attn(  # noqa: PLR0913, PLR0917 (the operator's own signature)
     return_softmax_lse: bool = False,
     *,
     tiling: Tiling | None = None,
+    round_probs: bool = True,
 ) -> tuple[Array, Array]:
     """Attention with grouped heads over dense, packed or paged keys and values.
 
@@ -61,6 +63,8 @@ def flash_attn(  # noqa: PLR0913, PLR0917 (the operator's own signature)
       max_seqlen_q, max_seqlen_kv: -1 or more; not used.
       return_softmax_lse: also return ``log Σ exp``.
       tiling: blocks of the computation; None: 128 × 128, as on the 950.
+      round_probs: P is rounded to the inputs' type before P·V, as the Cube needs it. False leaves it as it is: nearer to plain
+        softmax than an NPU comes.
 
     Returns:
       ``attention_out`` in ``layout_out`` and q's type, and ``softmax_lse`` float32 ``[B, N1, S1]``, ``[N1, T1]`` for TND, or
@@ -95,5 +99,4 @@ def flash_attn(  # noqa: PLR0913, PLR0917 (the operator's own signature)
         return_softmax_lse=return_softmax_lse,
     )
     sizes = check(call)
-    blocks = (BLOCK, BLOCK) if tiling is None else (int(tiling.block_q), int(tiling.block_kv))
-    return attend(call, sizes, blocks)
+    return attend(call, sizes, How.of(tiling, (BLOCK, BLOCK), round_probs))
