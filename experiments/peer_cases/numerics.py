@@ -1,7 +1,7 @@
 """The numbers of an accepted call beside its golden: made smaller, filled, computed by both, compared."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from math import prod
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -56,8 +56,8 @@ class Numbers(NamedTuple):
 class Runner:
     """Runs calls and keeps what was found: many cases become one call once they are small."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self, limit: int, *, round_probs: bool = False) -> None:
+        self.limit, self.round_probs = limit, round_probs
         self._found: dict[str, Numbers] = {}
 
     def __call__(self, case: dict[str, Any], function: Callable[..., Any], call: dict[str, Any]) -> Numbers:
@@ -75,7 +75,8 @@ class Runner:
         rule, ranges = rule_of(case), ranges_of(case)
         key = f"{function.__name__} {sorted(small.items())} {rule.__name__} {ranges}"
         if key not in self._found:
-            self._found[key] = run(function, filled(function, small, ranges, crc32(key.encode())), rule)
+            call = filled(function, small, ranges, crc32(key.encode()))
+            self._found[key] = run(partial(function, round_probs=self.round_probs), call, rule)
         found = self._found[key]
         return found._replace(why="; ".join(part for part in (note, found.why) if part))
 
@@ -91,9 +92,10 @@ def ranges_of(case: dict[str, Any]) -> dict[str, Any]:
     return {"": tuple(pairs[0])}
 
 
-def run(function: Callable[..., Any], call: dict[str, Any], rule: Callable[..., Compared]) -> Numbers:
+def run(function: "partial[Any]", call: dict[str, Any], rule: Callable[..., Compared]) -> Numbers:
     """One call of numbers, by operator and golden."""
-    golden, dtype = GOLDENS[function.__name__], str(np.asarray(call["q" if "q" in call else "query"]).dtype)
+    name_of = function.func.__name__
+    golden, dtype = GOLDENS[name_of], str(np.asarray(call["q" if "q" in call else "query"]).dtype)
     try:
         wanted = golden(call)
         outputs = function(**{name: _on_device(x) for name, x in call.items()})
@@ -101,7 +103,7 @@ def run(function: Callable[..., Any], call: dict[str, Any], rule: Callable[..., 
         return Numbers(why=f"not run: no golden for {found}")
     except FindKernelError as found:
         return Numbers(why=f"not run: {first_line(found)}")
-    found = dict(zip(RESULTS[function.__name__], outputs, strict=False))
+    found = dict(zip(RESULTS[name_of], outputs, strict=False))
     names = [name for name in wanted if name in found and _compared(name, found[name], call, rule.__name__)]
     rounded = cache(lambda scores: golden(call, Rounding(np.dtype(dtype), scores)))
     judged = {name: _judged(name, (np.asarray(found[name], np.float64), wanted[name]), dtype, rule, rounded) for name in names}

@@ -114,13 +114,16 @@ def every(cases: list[dict[str, Any]], runner: Runner | None, console: Console) 
 @click.option("--json", "target", type=click.File("w", atomic=True), help="File for the JSON, or - for stdout.")
 @click.option("--limit", default=LIMIT, show_default=True, help="Scores, B·N1·S1·S2, of a call that is computed.")
 @click.option("--numbers/--no-numbers", default=True, show_default=True, help="Compute what is accepted.")
+@click.option(
+    "--round-probs", is_flag=True, help="Round P as the Cube does; the peers' tolerances mostly do not allow for that."
+)
 @click.option("--only", default="", help="Part of the ids of the cases to run.")
-def main(file: TextIO, target: TextIO | None, limit: int, numbers: bool, only: str) -> None:
+def main(file: TextIO, target: TextIO | None, limit: int, numbers: bool, round_probs: bool, only: str) -> None:
     """Put every case of FILE to the operators; print totals and everything that differs."""
     os.environ.setdefault("XLA_FLAGS", FAST)
     cases = [case for case in json.load(file) if only in case["id"]]
     console = Console(stderr=True)
-    data = report(list(every(cases, Runner(limit) if numbers else None, console)))
+    data = report(list(every(cases, Runner(limit, round_probs=round_probs) if numbers else None, console)))
     if target is not None:
         target.write(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
     to_stdout = target is not None and target.name in ("-", "<stdout>")
