@@ -37,8 +37,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", default="-", metavar="FILE|-")
     parser.add_argument("--seeds", type=int, default=20, help="machines with other constants, in closed form")
-    parser.add_argument("--timeline-seeds", type=int, default=4, help="of these, how many also event by event")
-    parser.add_argument("--tilings", type=int, default=768, help="size of the pool")
+    parser.add_argument("--timeline-seeds", type=int, default=3, help="of these, how many also event by event")
+    parser.add_argument("--tilings", type=int, default=256, help="size of the pool")
     parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS), choices=list(WORKLOADS))
     asked = parser.parse_args()
     with jax.enable_x64(True):
