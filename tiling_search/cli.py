@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from tiling_search.codesign.command import command as codesign
 from tiling_search.options import (
     STDOUT,
     JsonTarget,
@@ -62,7 +63,7 @@ def main() -> None:
     """
 
 
-for _command in (choose, ask, tell, status, best, store, sweep):
+for _command in (choose, ask, tell, status, best, store, sweep, codesign):
     main.add_command(_command)
 
 

@@ -62,7 +62,7 @@ def tuner(monkeypatch: pytest.MonkeyPatch) -> Callable[[Tuner], None]:
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["tune"], ["evaluate"], ["chips"], ["workloads"], ["ask"], ["tell"], ["store"], ["sweep"]]
+    "command", [[], ["tune"], ["evaluate"], ["chips"], ["workloads"], ["ask"], ["tell"], ["store"], ["sweep"], ["codesign"]]
 )
 def test_help_imports_nothing_heavy(command: list[str]) -> None:
     script = (
