@@ -202,6 +202,8 @@ def test_tune_passes_on_what_was_asked(tuner: Callable[[Tuner], None]) -> None:
     assert (spec.name, work) == ("Ascend310P3", load_preset("gpt2-decode-1k"))
     kwargs.pop("progress")(1, 2)
     kwargs.pop("programs")
+    effort = kwargs.pop("effort")
+    assert (effort.max_evals, effort.budget_s) == (None, None)
     assert kwargs == {"name": "gpt2-decode-1k", "kernel": "coupled", "overlap": "serial", "top": 3}
 
 
