@@ -139,15 +139,6 @@ def neighbours(points: Points, rank: Array, reach: int = 1) -> Array:
     return ranks_of(points, indices(points, rank)[None, :] + jnp.asarray(moves))
 
 
-def line(points: Points, rank: Array, axis: Array) -> Array:
-    """Ranks of the points that differ from one rank on one axis alone, by index, −1 elsewhere; int32 ``[largest axis]``."""
-    place = indices(points, rank)
-    on_axis = jnp.arange(len(points.axes), dtype=jnp.int32) == axis
-    every = jnp.arange(max(points.shape), dtype=jnp.int32)
-    found = ranks_of(points, jnp.where(on_axis[None, :], every[:, None], place[None, :]))
-    return jnp.where(found == rank, jnp.int32(NONE), found)
-
-
 def _digits(code: Array, sizes: tuple[int, ...]) -> list[Array]:
     """``code`` as one index an axis, the last axis fastest."""
     digits = []

@@ -13,7 +13,7 @@ from toy_points import DEPTH, KV, Q, every_place, fits, toy
 from ascend_jax import Attention, Mask, Verdict, evaluate, load_chip
 from tiling_search import tune
 from tiling_search.feasible import Feasible, feasible_points
-from tiling_search.points import lattice_points, line, neighbours, ranks_of, row_points, values
+from tiling_search.points import lattice_points, neighbours, ranks_of, row_points, values
 from tiling_search.space import tiling_of
 from tiling_search.space_report import space_report
 
@@ -48,16 +48,6 @@ def test_neighbours_are_one_step_away_and_feasible() -> None:
     for rank in range(0, toy().count, 7):
         apart = np.abs(places - places[rank]).sum(axis=1)
         assert sorted(near[rank][near[rank] >= 0].tolist()) == np.flatnonzero(apart == 1).tolist()
-
-
-def test_a_line_holds_every_other_point_on_its_axis() -> None:
-    places = every_place()
-    rank = toy().count // 2
-    for axis in range(3):
-        found = np.asarray(line(toy(), jnp.int32(rank), jnp.int32(axis)))
-        others = [other for other in range(3) if other != axis]
-        same = np.flatnonzero(np.all(places[:, others] == places[rank, others], axis=1))
-        assert sorted(found[found >= 0].tolist()) == sorted(set(same.tolist()) - {rank})
 
 
 def test_rows_with_columns_are_the_same_points_as_a_lattice() -> None:
