@@ -98,6 +98,7 @@ def test_rows_without_keys_have_no_gradient() -> None:
         close(found, np.asarray(wanted), 1e-5)
 
 
+@pytest.mark.slow
 def test_the_gradient_of_rope() -> None:
     shapes = {
         "query": (8, 2, 32),

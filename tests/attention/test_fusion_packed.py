@@ -109,6 +109,7 @@ def test_packed_statistics_lie_heads_first_unless_asked() -> None:
     np.testing.assert_array_equal(np.swapaxes(in_memory, 0, 1), tokens_first.softmax_max)
 
 
+@pytest.mark.slow
 def test_flat_pse_and_dropout_of_packed_sequences_follow_one_another() -> None:
     q, k, v = packed()
     area = sum(a * b for a, b in zip(Q_LENS, KV_LENS, strict=True))

@@ -88,6 +88,7 @@ def test_a_row_without_a_case_says_why(changes: dict[str, Any], why: str) -> Non
         assume(replace(PLAIN, **changes))
 
 
+@pytest.mark.slow
 def test_cases_predicted_together_are_those_predicted_one_by_one() -> None:
     rows = [
         PLAIN,

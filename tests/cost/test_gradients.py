@@ -71,7 +71,10 @@ COMPILED = [("separated", "910B3", EXACT), ("direct", "950PR", SMOOTH), ("couple
 """One compilation a kernel. By the chip's rates, exact and straight-through gradients are the same."""
 
 
-@pytest.mark.parametrize(("kernel", "chip", "rounding"), COMPILED)
+@pytest.mark.parametrize(
+    ("kernel", "chip", "rounding"),
+    [pytest.param(*one, marks=pytest.mark.slow if number else ()) for number, one in enumerate(COMPILED)],
+)
 def test_gradients_by_rates_clocks_and_latencies_equal_finite_differences(kernel: str, chip: str, rounding: Rounding) -> None:
     slopes = set()
     for seed, work in enumerate(WORKS):

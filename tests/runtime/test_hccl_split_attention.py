@@ -26,6 +26,7 @@ def small(run: Any, *, causal: bool) -> Any:
     return run.Case(seq=64, q_heads=4, kv_heads=4, head_dim=16, dtype="float16", causal=causal)
 
 
+@pytest.mark.slow
 def test_a_ring_gives_attention(run: Any) -> None:
     """Races are errors in it: without the events between computing and exchange it would raise."""
     assert run.error("910b3", 4, small(run, causal=True), "ring, zigzag") < 2e-3

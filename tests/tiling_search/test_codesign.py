@@ -39,6 +39,7 @@ def here() -> Loss:
     return loss(chip(), TASKS)
 
 
+@pytest.mark.slow
 def test_slopes_through_the_argmin_equal_differences_of_the_retuned_minimum() -> None:
     step = 1e-5
     names = sorted(here().slope, key=lambda name: -abs(here().slope[name]))[:6]

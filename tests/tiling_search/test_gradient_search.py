@@ -101,6 +101,7 @@ def test_starts_end_at_feasible_points_and_the_best_is_the_optimum_of_the_toy() 
         branches(toy(), ("rows", "block_kv"))
 
 
+@pytest.mark.slow
 def test_gradient_search_of_a_chip_is_feasible_not_better_than_all_and_within_a_percent() -> None:
     results = [gradient_search(found(), jax.random.key(seed), HOW) for seed in (0, 1)]
     best = float(found().seconds.min())

@@ -80,6 +80,7 @@ def test_one_program_for_many_keys_gives_the_traces_of_the_plain_loop(name: str)
         assert np.array_equal(ranks[at], alone.ranks) and np.array_equal(values[at], alone.values)
 
 
+@pytest.mark.slow
 def test_same_seed_same_trace_in_another_process_and_another_seed_another() -> None:
     """The other process has 32-bit defaults and four devices; this one is strict and has 64-bit defaults."""
     names = [name for name in STRATEGIES if name != "guided" or find_spec("sklearn")]

@@ -69,6 +69,7 @@ def swept(*arguments: str, devices: int) -> list[dict[str, Any]]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_eight_devices_find_what_one_finds_to_the_last_bit_and_a_sweep_goes_on(tmp_path: Path) -> None:
     spec, place = written(tmp_path, SMALL.replace(", 256", "")), tmp_path / "s.sqlite"
     cells = read_sweep(spec)

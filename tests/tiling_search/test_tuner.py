@@ -38,9 +38,9 @@ def ub(one: Candidate) -> float:
 @pytest.mark.parametrize(
     ("chip", "kernel", "ub_kib", "l1_kib"),
     [
-        ("910B3", "separated", 12, 100),
-        ("310P3", "coupled", 30, 60),
-        ("950PR", "direct", 20, 60),
+        pytest.param("910B3", "separated", 12, 100, marks=pytest.mark.slow),
+        pytest.param("310P3", "coupled", 30, 60, marks=pytest.mark.slow),
+        pytest.param("950PR", "direct", 20, 60, marks=pytest.mark.slow),
         ("910A", "ub_resident", 40, 64),
     ],
 )
@@ -104,6 +104,7 @@ def test_no_chip_beats_its_roofline(chip: str) -> None:
     assert float(report.seconds) > max(compute_s, moved / spec.gm_bytes_per_s)
 
 
+@pytest.mark.slow
 def test_better_chips_are_faster_and_causal_costs_half() -> None:
     def best_s(chip: str, preset: str = "llama3-8b-prefill-8k", **changes: Mask) -> float:
         best = tune(load_chip(chip), replace(load_preset(preset), **changes), top=1).best
@@ -169,6 +170,7 @@ def test_empty_and_tiny_workloads_have_a_best(changes: dict[str, int]) -> None:
     assert best is not None and np.isfinite(float(best.report.seconds))
 
 
+@pytest.mark.slow
 def test_variable_lengths_are_searched_together() -> None:
     ragged = replace(SMALL, q_len=(17, 300, 17), kv_len=(17, 300, 17), layout="TND", batch=1)
     best = tune(load_chip("910B3"), ragged, top=1).best
