@@ -78,7 +78,7 @@ def test_rows_say_when_a_task_ran_and_what_it_waited_for(system: System) -> None
     assert rows["none left"].wait_s == pytest.approx(1e-3, abs=1e-5)
     assert rows["none left"].start_s == rows["all"].end_s == rows["next"].start_s
     assert rows["next"].gap_s == 0.0 and rows["next"].duration_s == pytest.approx(2e-3)
-    assert rows["all"].site.rpartition(":")[0].endswith("test_profiler.py")
+    assert rows["all"].site.rpartition(":")[0].endswith(Path(__file__).name)
     assert not found.unfinished
 
 
