@@ -17,6 +17,7 @@ from sides import (
     DENSE,
     Run,
     Shape,
+    block_of,
     check,
     compiled,
     jax_run,
@@ -29,7 +30,6 @@ from sides import (
 )
 
 HEADS = 8
-BLOCK = 128
 Options = dict[str, Any]
 Clock = Callable[[], float]
 
@@ -96,7 +96,7 @@ def causal(options: Options) -> list[Any]:
     rows = []
     for width in options["widths"]:
         shape = Shape(HEADS, options["length"], width)
-        blocks = -(-shape.length // BLOCK)
+        blocks = -(-shape.length // block_of(shape.length))
         ideal = (blocks + 1) / (2 * blocks)
         for gradient in (False, True):
             wrap = with_gradient if gradient else lambda attend: attend
