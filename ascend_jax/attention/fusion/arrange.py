@@ -1,31 +1,12 @@
-"""Between the layouts of the operator and ``[B, N, S, D]``, in which attention is computed. Packed: ``[1, N, T, D]``."""
+"""Statistics as the operator lays them out, and tensors of packed sequences by sequence."""
 
 import jax.numpy as jnp
 from jax import Array
 
 from ascend_jax.attention.fusion.axes import Axes
 
-ORDERS = {"BSND": (0, 2, 1, 3), "BNSD": (0, 1, 2, 3), "SBND": (1, 2, 0, 3), "TND": (1, 0, 2)}
-"""Axes of a layout, H split into N and D, that become B, N, S, D."""
-
 COPIES = 8
 """The kernel writes each statistic eight times, a unit of 32 bytes."""
-
-
-def to_heads(x: Array, layout: str, heads: int) -> Array:
-    """A tensor of the operator as ``[B, N, S, D]``."""
-    if layout in ("BSH", "SBH"):
-        x = x.reshape(*x.shape[:2], heads, x.shape[2] // heads)
-    x = jnp.transpose(x, ORDERS[layout.replace("H", "ND")])
-    return x[None] if layout == "TND" else x
-
-
-def from_heads(x: Array, layout: str) -> Array:
-    """``[B, N, S, D]`` as a tensor of the operator."""
-    x = x[0] if layout == "TND" else x
-    order = ORDERS[layout.replace("H", "ND")]
-    x = jnp.transpose(x, [order.index(axis) for axis in range(len(order))])
-    return x.reshape(*x.shape[:2], -1) if layout in ("BSH", "SBH") else x
 
 
 def pack_statistics(x: Array, packed: bool, softmax_layout: str) -> Array:

@@ -7,12 +7,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ascend_jax.attention.fusion.arrange import from_heads, to_heads, unpack_statistics
+from ascend_jax.attention.fusion.arrange import unpack_statistics
 from ascend_jax.attention.fusion.axes import Axes
 from ascend_jax.attention.fusion.call import OPEN, Call, GradCall, make_call
 from ascend_jax.attention.fusion.grad_checks import check_grad_call
 from ascend_jax.attention.fusion.numerics import BLOCKS, bias_of, inputs_of, qkv_of
 from ascend_jax.attention.fusion.plan import Sparse
+from ascend_jax.attention.layouts import heads_first, laid_out
 from ascend_jax.attention.options import How
 from ascend_jax.attention.tiled import tiled_backward
 from ascend_jax.tiling.tiling import Tiling
@@ -147,14 +148,14 @@ def _zeros(call: GradCall) -> FusionAttentionGradV2:
 def _compute(call: GradCall, axes: Axes, sparse: Sparse, how: How) -> FusionAttentionGradV2:
     window, settings, extras, lengths = inputs_of(call, axes, sparse, how)
     statistics = [unpack_statistics(x, call.packed, call.softmax_layout) for x in (call.softmax_max, call.softmax_sum)]
-    out, d_out = (to_heads(jnp.asarray(x), call.layout, axes.n1) for x in (call.attention_in, call.dy))
+    out, d_out = (heads_first(x, call.layout, axes.n1) for x in (call.attention_in, call.dy))
     saved = (out, statistics[0], statistics[1])
     found = tiled_backward(qkv_of(call, axes), saved, d_out, window, settings, extras=extras, lengths=lengths)
-    dq, dk, dv = (from_heads(x, call.layout) for x in (found.query[..., : axes.d], found.key[..., : axes.d], found.value))
+    dq, dk, dv = (laid_out(x, call.layout) for x in (found.query[..., : axes.d], found.key[..., : axes.d], found.value))
     none = jnp.zeros((0,), call.query.dtype)
     ropes = [none, none]
     if call.query_rope is not None:
-        ropes = [from_heads(x[..., axes.d :], call.layout) for x in (found.query, found.key)]
+        ropes = [laid_out(x[..., axes.d :], call.layout) for x in (found.query, found.key)]
     dpse, dsink = _pse_gradient(call, axes, found.bias), none.astype(jnp.float32) if found.sink is None else found.sink
     return FusionAttentionGradV2(dq, dk, dv, dpse, ropes[0], ropes[1], dsink)
 

@@ -7,13 +7,14 @@ import numpy as np
 from jax import Array
 
 from ascend_jax.attention.dropout import split_words, unpack_keep_bits
-from ascend_jax.attention.fusion.arrange import by_sequence, to_heads
+from ascend_jax.attention.fusion.arrange import by_sequence
 from ascend_jax.attention.fusion.axes import Axes
 from ascend_jax.attention.fusion.call import Call
 from ascend_jax.attention.fusion.front_end import name_of
 from ascend_jax.attention.fusion.optional_checks import ALIBI_ROWS
 from ascend_jax.attention.fusion.plan import Sparse
 from ascend_jax.attention.fusion.window import seen_keys
+from ascend_jax.attention.layouts import heads_first
 from ascend_jax.attention.options import Extras, How, Packed, Settings, Window
 
 BLOCKS = (128, 128)
@@ -34,10 +35,10 @@ class Inputs(NamedTuple):
 def qkv_of(call: Call, axes: Axes) -> tuple[Array, Array, Array]:
     """Q, K and V as ``[B, N, S, D]``. The rope part is one more piece of D: its products add up with the others."""
     heads = {"query": axes.n1, "key": axes.n2, "value": axes.n2}
-    q, k, v = (to_heads(jnp.asarray(getattr(call, name)), call.layout, count) for name, count in heads.items())
+    q, k, v = (heads_first(getattr(call, name), call.layout, count) for name, count in heads.items())
     if call.query_rope is not None and call.key_rope is not None:
-        q = jnp.concatenate([q, to_heads(jnp.asarray(call.query_rope), call.layout, axes.n1)], axis=3)
-        k = jnp.concatenate([k, to_heads(jnp.asarray(call.key_rope), call.layout, axes.n2)], axis=3)
+        q = jnp.concatenate([q, heads_first(call.query_rope, call.layout, axes.n1)], axis=3)
+        k = jnp.concatenate([k, heads_first(call.key_rope, call.layout, axes.n2)], axis=3)
     return q, k, v
 
 

@@ -10,11 +10,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ascend_jax.attention.fusion.arrange import from_heads, pack_statistics
+from ascend_jax.attention.fusion.arrange import pack_statistics
 from ascend_jax.attention.fusion.axes import Axes
 from ascend_jax.attention.fusion.call import OPEN, Call, make_call
 from ascend_jax.attention.fusion.checks import check_call
 from ascend_jax.attention.fusion.numerics import BLOCKS, inputs_of, qkv_of
+from ascend_jax.attention.layouts import laid_out
 from ascend_jax.attention.options import How
 from ascend_jax.attention.tiled import tiled_attention
 from ascend_jax.tiling.tiling import Tiling
@@ -177,7 +178,7 @@ def _compute(call: Call, how: How) -> FusionAttention:
     window, settings, extras, lengths = inputs_of(call, axes, sparse, how)
     found = tiled_attention(*qkv_of(call, axes), window, settings, extras=extras, lengths=lengths)
     top, total = (pack_statistics(x, call.packed, call.softmax_layout) for x in (found.softmax_max, found.softmax_sum))
-    return FusionAttention(from_heads(found.out, call.layout), top, total, none, call.seed, call.offset, axes.weights)
+    return FusionAttention(laid_out(found.out, call.layout), top, total, none, call.seed, call.offset, axes.weights)
 
 
 def _zeros(call: Call, axes: Axes) -> tuple[Array, Array, Array]:

@@ -6,35 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ascend_jax.attention.infer.facts import Facts
-
-
-def heads_first(x: Any, layout: str, heads: int) -> Array:
-    """``[B, N, S, D]`` (``[1, N, T, D]``, ``[pages, N, page, D]``) of a tensor in ``layout``."""
-    x = jnp.asarray(x)
-    if layout in ("BSH", "BnBsH"):
-        x = x.reshape(*x.shape[:2], heads, -1)
-        return jnp.moveaxis(x, 2, 1)
-    if layout == "BSND":
-        return jnp.moveaxis(x, 2, 1)
-    if layout == "TND":
-        return jnp.moveaxis(x, 1, 0)[None]
-    if layout == "NTD":
-        return x[None]
-    if layout == "NZ":
-        return jnp.moveaxis(x, 2, 3).reshape(*x.shape[:2], x.shape[3], -1)
-    return x
-
-
-def laid_out(out: Array, layout: str) -> Array:
-    """``[B, N, S, D]`` in the layout of the output."""
-    if layout == "BSH":
-        return jnp.moveaxis(out, 1, 2).reshape(out.shape[0], out.shape[2], -1)
-    if layout == "TND":
-        return jnp.moveaxis(out[0], 0, 1)
-    if layout == "NTD":
-        return out[0]
-    places = {"BNSD": (0, 1, 2, 3), "BSND": (0, 2, 1, 3), "NBSD": (1, 0, 2, 3)}
-    return jnp.transpose(out, places[layout])
+from ascend_jax.attention.layouts import heads_first
 
 
 def query_of(f: Facts) -> Array:

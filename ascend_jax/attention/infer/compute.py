@@ -8,10 +8,11 @@ from jax import Array
 from jax.core import Tracer
 
 from ascend_jax.attention.errors import FindKernelError
-from ascend_jax.attention.infer.arrange import keys_of, laid_out, query_of
+from ascend_jax.attention.infer.arrange import keys_of, query_of
 from ascend_jax.attention.infer.facts import Facts
 from ascend_jax.attention.infer.padding import Padding, padding_of
 from ascend_jax.attention.infer.spans import Spans, lengths_of, spans_of, tree_mask, window_of, zero_rows
+from ascend_jax.attention.layouts import laid_out
 from ascend_jax.attention.options import Attended, Extras, How, Settings
 from ascend_jax.attention.tiled import Used, tiled_attention
 

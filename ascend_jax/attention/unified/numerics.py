@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
+from ascend_jax.attention.layouts import heads_first, laid_out
 from ascend_jax.attention.options import FAR, How, Packed, Settings, Used, Window
 from ascend_jax.attention.tiled import Attended, tiled_attention
 from ascend_jax.attention.unified.call import Call
@@ -31,8 +32,8 @@ class Lengths(NamedTuple):
 
 def attend(call: Call, sizes: Sizes, how: How) -> tuple[Array, Array]:
     """``attention_out`` in ``layout_out`` and the logarithm of the softmax's sum, for a call that was checked."""
-    query = _heads_first(call.q, call.layout_q)
-    key, value = (_keys(x, call) for x in (call.k, call.v))
+    query = heads_first(call.q, call.layout_q, sizes.q_heads)
+    key, value = (_keys(x, call, sizes.kv_heads) for x in (call.k, call.v))
     if call.layout_q == "TND":
         lengths = _packed_lengths(call, sizes)
         if call.paged:  # one sequence's pages behind the other's
@@ -41,23 +42,12 @@ def attend(call: Call, sizes: Sizes, how: How) -> tuple[Array, Array]:
         lengths = _used_lengths(call, sizes)
     settings = Settings(float(call.softmax_scale), **how._asdict(), zero_empty_rows=True)
     result = tiled_attention(query, key, value, _window(call, lengths), settings, lengths=lengths.given)
-    return _laid_out(result.out, call.layout_out), _log_sum(result, call)
+    return laid_out(result.out, call.layout_out), _log_sum(result, call)
 
 
-def _heads_first(x: Array, layout: str) -> Array:
-    """``[B, N, S, D]`` of a dense layout, or ``[pages, N, page, D]`` of a paged one; packed tokens are one batch."""
-    if layout == "TND":
-        return jnp.moveaxis(x, 0, 1)[None]
-    if layout in ("BSND", "PA_BBND"):
-        return jnp.moveaxis(x, 1, 2)
-    if layout == "PA_NZ":
-        return jnp.moveaxis(x, 2, 3).reshape(*x.shape[:2], x.shape[3], -1)
-    return x
-
-
-def _keys(x: Array, call: Call) -> Array:
+def _keys(x: Array, call: Call, heads: int) -> Array:
     """Keys or values ``[B, N2, S2, D]``; pages are gathered by the table."""
-    x = _heads_first(x, call.layout_kv)
+    x = heads_first(x, call.layout_kv, heads)
     if not call.paged:
         return x
     pages = jnp.take(x, jnp.asarray(call.block_table), axis=0, mode="clip")  # [B, pages, N2, page, D]
@@ -109,12 +99,6 @@ def _window(call: Call, lengths: Lengths) -> Window:
         return Window(upper=shift)
     lower, upper = (FAR if side == -1 else min(side, FAR) for side in (call.win_left, call.win_right))
     return Window(shift - lower, shift + upper)
-
-
-def _laid_out(out: Array, layout: str) -> Array:
-    if layout == "TND":
-        return jnp.moveaxis(out[0], 0, 1)
-    return jnp.moveaxis(out, 1, 2) if layout == "BSND" else out
 
 
 def _log_sum(result: Attended, call: Call) -> Array:
