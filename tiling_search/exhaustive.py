@@ -25,10 +25,11 @@ from ascend_jax.rounding import EXACT
 from ascend_jax.tiling.batch import batch
 from ascend_jax.tiling.rules import STEP
 from ascend_jax.tiling.tiling import Tiling
+from ascend_jax.verdict import Verdict
 from ascend_jax.workload.attention import Attention
 from ascend_jax.workload.problem import Problem, problem
 from tiling_search.programs import Output, compiled
-from tiling_search.space import BLOCK_FIELDS, DEPTH_FIELDS, L0_DEPTH, depth_rows
+from tiling_search.space import BLOCK_FIELDS, DEPTH_FIELDS, L0_DEPTH, Space, depth_rows
 
 CHUNK = 2048
 """Blocks a call: with all depths, about a million candidates. One size for all spaces, so that they share a compilation."""
@@ -138,6 +139,16 @@ def chunks(blocks: np.ndarray) -> Iterator[np.ndarray]:
     """``blocks`` in pieces of at most ``CHUNK`` rows."""
     for start in range(0, len(blocks), CHUNK):
         yield blocks[start : start + CHUNK]
+
+
+def within_ub(evaluator: Evaluator, space: Space) -> tuple[np.ndarray, tuple[int, int]]:
+    """The blocks of ``space`` up to the largest that fit UB beside the smallest other block, and how many sizes of block_q
+    and of block_kv they have."""
+    probes = space.probes()
+    within = np.concatenate([evaluator.verdicts(chunk)[:, 0] for chunk in chunks(probes)]) != Verdict.UB_OVERFLOW
+    most_q, most_kv = (int(probes[within, column].max(initial=0)) for column in (0, 1))
+    sizes = int(np.count_nonzero(space.block_q <= most_q)), int(np.count_nonzero(space.block_kv <= most_kv))
+    return space.blocks(most_q, most_kv), sizes
 
 
 def _filled(blocks: np.ndarray) -> np.ndarray:

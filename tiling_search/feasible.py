@@ -19,7 +19,7 @@ from ascend_jax.kernels.kernel import Kernel
 from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.verdict import Verdict
 from ascend_jax.workload.attention import Attention
-from tiling_search.exhaustive import Evaluator, chunks
+from tiling_search.exhaustive import Evaluator, chunks, within_ub
 from tiling_search.points import Points, row_points
 from tiling_search.space import BLOCK_FIELDS, DEPTH_FIELDS, Space, build_space, tiling_of
 
@@ -99,7 +99,7 @@ def feasible_points(
     kernel, overlap = chosen(spec, kernel, overlap)
     space = build_space(spec, work, kernel)
     evaluator = Evaluator.build(spec, work, kernel, overlap)
-    blocks, sizes = _within_ub(evaluator, space)
+    blocks, sizes = within_ub(evaluator, space)
     verdicts = np.concatenate([evaluator.verdicts(chunk) for chunk in chunks(blocks)])
     rows = np.flatnonzero(np.any(verdicts == Verdict.FITS, axis=1))
     scores = [evaluator.scores(chunk) for chunk in chunks(blocks[rows])]
@@ -111,15 +111,6 @@ def feasible_points(
     points = row_points((*BLOCK_FIELDS, *DEPTH_FIELDS), axes, len(BLOCK_FIELDS), codes, fits)
     times = np.concatenate([one.seconds for one in scores])[np.isin(rows, codes)][fits]
     return Feasible(spec, work, kernel, overlap, evaluator, space, blocks, verdicts, points, times)
-
-
-def _within_ub(evaluator: Evaluator, space: Space) -> tuple[np.ndarray, tuple[int, int]]:
-    """The blocks up to the largest that fit UB beside the smallest other block, and how many sizes of each kind they have."""
-    probes = space.probes()
-    within = np.concatenate([evaluator.verdicts(chunk)[:, 0] for chunk in chunks(probes)]) != Verdict.UB_OVERFLOW
-    most_q, most_kv = (int(probes[within, column].max(initial=0)) for column in (0, 1))
-    sizes = int(np.count_nonzero(space.block_q <= most_q)), int(np.count_nonzero(space.block_kv <= most_kv))
-    return space.blocks(most_q, most_kv), sizes
 
 
 def _axes(rows: np.ndarray) -> list[np.ndarray]:

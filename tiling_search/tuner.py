@@ -18,7 +18,7 @@ from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.verdict import Verdict
 from ascend_jax.workload.attention import Attention
 from tiling_search.effort import FULL, Effort
-from tiling_search.exhaustive import CHUNK, Evaluator, Scores, chunks
+from tiling_search.exhaustive import CHUNK, Evaluator, Scores, chunks, within_ub
 from tiling_search.nearest import nearest_that_fits
 from tiling_search.result import Candidate, TuningResult
 from tiling_search.space import Space, build_space, tiling_of
@@ -120,7 +120,7 @@ def _search(
     Blocks outside of what UB admits at best are not looked at one by one; they count as rejected by UB.
     """
     depths, started = len(space.depths), time.perf_counter()
-    every = _within_ub(evaluator, space)
+    every, _ = within_ub(evaluator, space)
     blocks = every if effort.max_evals is None and effort.budget_s is None else _coarse_first(every)
     blocks = blocks[: None if effort.max_evals is None else max(effort.max_evals // depths, 1)]
     found = Found([], {}, Counter({int(Verdict.UB_OVERFLOW): space.size - len(every) * depths}))
@@ -146,14 +146,6 @@ def _coarse_first(blocks: np.ndarray) -> np.ndarray:
     """Blocks of which both sizes are multiples of a large power of two before the others, so that any prefix is a grid."""
     sizes = np.gcd(blocks[:, 0].astype(int), blocks[:, 1].astype(int))
     return blocks[np.argsort(COARSE - np.gcd(sizes, COARSE), kind="stable")]
-
-
-def _within_ub(evaluator: Evaluator, space: Space) -> np.ndarray:
-    """The blocks of ``space`` up to the largest that fit UB beside the smallest other block."""
-    probes = space.probes()
-    overflow = np.concatenate([evaluator.verdicts(chunk)[:, 0] for chunk in chunks(probes)]) == Verdict.UB_OVERFLOW
-    most_q, most_kv = (int(probes[~overflow, column].max(initial=0)) for column in (0, 1))
-    return space.blocks(most_q, most_kv)
 
 
 def _count(verdicts: np.ndarray) -> Counter[int]:

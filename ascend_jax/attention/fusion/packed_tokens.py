@@ -9,6 +9,7 @@ from ascend_jax.attention.errors import TilingError
 from ascend_jax.attention.fusion.axes import Axes
 from ascend_jax.attention.fusion.call import Call
 from ascend_jax.attention.fusion.plan import Kind, Sparse
+from ascend_jax.attention.fusion.tokens import all_keys, causal
 
 
 def packed_sparse(call: Call, axes: Axes) -> Sparse:
@@ -33,16 +34,6 @@ def band_sequence(axes: Axes, last: bool) -> int:
     if not with_rows:
         return axes.batch - 1 if last else 0
     return with_rows[-1] if last else with_rows[0]
-
-
-def _all(call: Call, axes: Axes) -> Sparse:
-    del call, axes
-    return Sparse()
-
-
-def _causal(call: Call, axes: Axes) -> Sparse:
-    del call, axes
-    return Sparse(Kind.CAUSAL, compressed=True)
 
 
 def _causal_right(call: Call, axes: Axes) -> Sparse:
@@ -132,8 +123,8 @@ def _check_no_longer(axes: Axes, which: range | list[int], slack: int) -> None:
 
 MODES = {
     0: _default,
-    1: _all,
-    2: _causal,
+    1: all_keys,
+    2: causal,
     3: _causal_right,
     4: _band,
     6: _prefix,

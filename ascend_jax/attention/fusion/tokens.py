@@ -26,15 +26,17 @@ def dense_sparse(call: Call, axes: Axes) -> Sparse:
     mode = call.sparse_mode
     if not 0 <= mode <= 6:
         raise TilingError(f"sparse_mode={mode} in layout {call.layout}", "must lie in 0…6", "modes 7 and 8 need layout TND")
-    return (_default, _all, _causal, _causal_right, _band_right, _prefix, _prefix)[mode](call, axes)
+    return (_default, all_keys, causal, _causal_right, _band_right, _prefix, _prefix)[mode](call, axes)
 
 
-def _all(call: Call, axes: Axes) -> Sparse:
+def all_keys(call: Call, axes: Axes) -> Sparse:
+    """Mode 1: what the mask leaves."""
     del call, axes
     return Sparse()
 
 
-def _causal(call: Call, axes: Axes) -> Sparse:
+def causal(call: Call, axes: Axes) -> Sparse:
+    """Mode 2: from the top left."""
     del call, axes
     return Sparse(Kind.CAUSAL, compressed=True)
 
