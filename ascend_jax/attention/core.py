@@ -58,9 +58,14 @@ def gradients_of_blocks(
     *,
     d_total: Array | None = None,
 ) -> Gradients:
-    """Gradients of the blocks. ``d_total``: how the result depends on the sums, beside the output."""
+    """Gradients of the blocks. ``d_total``: how the result depends on the sums, beside the output.
+
+    Where nothing is to be rounded on the way, the saved output, which is, is computed anew.
+    """
     (q, k, v), (out, top, total), table = qkv, found, context.rows.table
     dtype, extras = accumulator(q.dtype), context.extras
+    if not static.settings.round_probs and out.dtype != dtype:
+        out = forward(qkv, context, static, dtype)[0]
     delta = jnp.sum(out.astype(dtype) * d_out.astype(dtype), axis=3)
     if d_total is not None:
         delta = delta - d_total * total  # dP grows by what the sum is worth, and P·sum is the sum's derivative

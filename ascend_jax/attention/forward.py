@@ -1,7 +1,7 @@
 """Forward: one block of rows after the other, over the blocks of keys that it meets, with a running maximum and sum."""
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -19,15 +19,23 @@ class Statistics(NamedTuple):
     out: Array
 
 
-def forward(qkv: tuple[Array, Array, Array], context: Context, static: Static) -> tuple[Array, Array, Array, Array]:
+def forward(
+    qkv: tuple[Array, Array, Array], context: Context, static: Static, out_dtype: Any = None
+) -> tuple[Array, Array, Array, Array]:
     """Output ``[H, nq, block_q, Dv]``, maximum and sum ``[H, nq, block_q]``, and blocks computed ``[H, nq]``.
 
-    ``q [H, nq, block_q, D]``, ``k``, ``v [Hkv, nkv, block_kv, D | Dv]`` with H = B·N1 and Hkv = B·N2.
+    ``q [H, nq, block_q, D]``, ``k``, ``v [Hkv, nkv, block_kv, D | Dv]`` with H = B·N1 and Hkv = B·N2; ``out_dtype`` is that of
+    ``q`` unless given.
     """
 
     q = qkv[0]
     heads, blocks = (jnp.arange(length, dtype=jnp.int32) for length in q.shape[:2])
-    return lax.map(lambda h: lax.map(lambda block: _row_block(h, block, qkv, context, static), blocks), heads)
+
+    def row_block(h: Array, block: Array) -> tuple[Array, Array, Array, Array]:
+        out, *rest = _row_block(h, block, qkv, context, static)
+        return out.astype(out_dtype or q.dtype), *rest
+
+    return lax.map(lambda h: lax.map(lambda block: row_block(h, block), blocks), heads)
 
 
 def _row_block(
@@ -54,7 +62,7 @@ def _row_block(
     out, top, total = _finished(state, ranges.start < ranges.stop, extras, static.settings.zero_empty_rows)
     exists = table.other > 0
     top, total = (jnp.where(exists, x, jnp.zeros_like(x)) for x in (top, total))
-    return out.astype(q.dtype), top, total, ranges.stop - ranges.start
+    return out, top, total, ranges.stop - ranges.start
 
 
 def _row_max(scores: Array, lanes: int = 32) -> Array:

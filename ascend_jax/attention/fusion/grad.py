@@ -83,7 +83,7 @@ def npu_fusion_attention_grad(  # noqa: PLR0913 - the operator's own signature
 
     ``softmax_max``, ``softmax_sum`` and ``attention_in`` are what ``npu_fusion_attention`` gave; ``softmax_in`` and ``numels``
     are not read. Everything else as in the forward call; dropout is drawn again from seed and offset. ``round_probs`` rounds
-    dS as well.
+    dS as well; without it ``attention_in``, which is rounded, is not read but computed again.
 
     Raises:
       ParamNullptrError, ParamInvalidError: what wrapper and front end refuse (161001, 161002).
