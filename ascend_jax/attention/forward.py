@@ -32,8 +32,8 @@ def forward(
     heads, blocks = (jnp.arange(length, dtype=jnp.int32) for length in q.shape[:2])
 
     def row_block(h: Array, block: Array) -> tuple[Array, Array, Array, Array]:
-        out, *rest = _row_block(h, block, qkv, context, static)
-        return out.astype(out_dtype or q.dtype), *rest
+        out, top, total, computed = _row_block(h, block, qkv, context, static)
+        return out.astype(out_dtype or q.dtype), top, total, computed
 
     return lax.map(lambda h: lax.map(lambda block: row_block(h, block), blocks), heads)
 

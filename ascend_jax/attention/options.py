@@ -38,8 +38,8 @@ class Settings:
       keep_prob: share of the probabilities that dropout keeps.
       zero_empty_rows: a row that sees no key gives 0, with maximum ``-FLT_MAX`` and sum ``+FLT_MAX`` (``inner_precise`` 2).
         Otherwise it gives the mean of V over the keys of its computed blocks, as the kernel does.
-      round_probs: round P to the input type before P·V, and dS before dQ and dK, as the Cube needs them. Without it the gradient
-        does not read the saved output either, which is rounded, and computes it again.
+      round_probs: round P to the input type before P·V, and dS before dQ and dK, as the Cube needs them. Without it the
+        gradient does not read the saved output either, which is rounded, and computes it again.
     """
 
     scale: float = 1.0
