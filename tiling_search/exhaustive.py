@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -33,11 +33,14 @@ from tiling_search.space import BLOCK_FIELDS, DEPTH_FIELDS, L0_DEPTH, Space, dep
 
 CHUNK = 2048
 """Blocks a call: with all depths, about a million candidates. One size for all spaces, so that they share a compilation."""
+LEAST = 16_384
+"""Blocks a call with the fewest slots."""
 REPORTS = 64
 """Reports a call, for the same reason."""
 
 Columns = tuple[Any, ...]
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def _in_float64(function: F) -> F:
@@ -59,6 +62,31 @@ class Scores(NamedTuple):
     ub_bytes: np.ndarray
 
 
+class Share(Protocol):
+    """Which rows of a chunk this process has the results of, where several processes work on it."""
+
+    def rows(self, count: int) -> slice:
+        """Its rows of a chunk of ``count``."""
+        ...
+
+    def gather(self, own: T) -> list[T]:
+        """What each process gives, in the order of their rows. All processes must call it, in the same order."""
+        ...
+
+
+class Alone:
+    """The share of the only process: everything."""
+
+    def rows(self, count: int) -> slice:
+        return slice(0, count)
+
+    def gather(self, own: T) -> list[T]:
+        return [own]
+
+
+ALONE = Alone()
+
+
 @dataclass(frozen=True)
 class Evaluator:
     """Scores blocks of one problem on one chip, and reports on tilings; compiled once for chunks of fixed sizes.
@@ -69,18 +97,21 @@ class Evaluator:
     spec: NpuSpec
     given: Problem
     depths: np.ndarray
+    fit_least: Callable[..., Array]
     fit: Callable[..., Array]
     prepare: Callable[..., Prepared]
     score: Callable[..., tuple[Array, Array, Array]]
     report: Callable[..., Report]
+    share: Share = ALONE
 
     @classmethod
     @_in_float64
     def build(cls, spec: NpuSpec, work: Attention, kernel: Kernel, overlap: Overlap, folder: Path | None = None) -> "Evaluator":
-        """Compile the four computations, or load them from ``folder`` if they are there."""
+        """Compile the five computations, or load them from ``folder`` if they are there."""
         numbers, given = as_arrays(spec), problem(work)
         rows = depth_rows(kernel)
         blocks, depths = _columns(np.ones((CHUNK, len(BLOCK_FIELDS)))), _columns(rows)
+        many, one = _columns(np.ones((LEAST, len(BLOCK_FIELDS)))), _columns(rows[:1])
         tilings = batch([Tiling(block_q=STEP, block_kv=STEP)], REPORTS).tiling
 
         def trace() -> Iterator[tuple[Any, dict[str, Any]]]:
@@ -91,32 +122,54 @@ class Evaluator:
             yield score_depths.trace(numbers, given, ready, blocks, depths, kernel), OFTEN
             yield report_tilings.trace(numbers, given, few, tilings, kernel), SELDOM
             yield fit_depths.trace(numbers, given, blocks, depths, kernel), OFTEN
+            yield fit_depths.trace(numbers, given, many, one, kernel), OFTEN
 
         inputs = [
             (numbers, given, blocks),
             (numbers, given, Output(0), blocks, depths),
             (numbers, given, Output(0), tilings),
             (numbers, given, blocks, depths),
+            (numbers, given, many, one),
         ]
         shapes = [np.shape(leaf) for leaf in jax.tree.leaves((numbers, given, blocks, depths, tilings))]
         named = kernel is KERNELS.get(kernel.name) and overlap is OVERLAPS.get(overlap.name)
         models = (kernel.name, overlap.name) if named else (kernel, overlap)
         key = f"{models}|{shapes}|{jax.tree.structure(inputs)}"
-        prepare, score, report, fit = compiled(folder if named else None, key, inputs, trace)
-        return cls(numbers, given, rows, fit, prepare, score, report)
+        prepare, score, report, fit, fit_least = compiled(folder if named else None, key, inputs, trace)
+        first = partial(jax.tree.map, lambda leaf: np.asarray(leaf)[:REPORTS])
+        return cls(
+            numbers, given, rows, fit_least, fit, prepare, score, lambda *args: report(*args[:2], first(args[2]), args[3])
+        )
+
+    @_in_float64
+    def least(self, blocks: np.ndarray) -> np.ndarray:
+        """Verdicts by occupancy alone of the fewest slots on any number of ``blocks``, int8 ``[N]``.
+
+        Occupancy grows with every slot: a block that overflows a memory here does so with all depths.
+        """
+        found = [np.zeros(0, np.int8)]
+        for start in range(0, len(blocks), LEAST):
+            some = blocks[start : start + LEAST]
+            columns = _columns(_filled(some, LEAST))
+            out = self.fit_least(self.spec, self.given, columns, _columns(self.depths[:1]))
+            found.append(np.asarray(out)[: len(some), 0])
+        return np.concatenate(found)
 
     @_in_float64
     def verdicts(self, blocks: np.ndarray) -> np.ndarray:
-        """Verdicts by occupancy alone of all depths on ``blocks`` (1 to ``CHUNK`` of them), int8 ``[N, F]``."""
-        columns = _columns(_filled(blocks))
-        return np.asarray(self.fit(self.spec, self.given, columns, _columns(self.depths)))[: len(blocks)]
+        """Verdicts by occupancy alone of all depths on ``blocks`` (1 to ``CHUNK`` of them), int8 ``[N, F]``.
+
+        Of several processes, each gets those of its ``share.rows``; so it is with ``scores``.
+        """
+        out = self.fit(self.spec, self.given, _columns(_filled(blocks, CHUNK)), _columns(self.depths))
+        return self._own(out, len(blocks))
 
     @_in_float64
     def scores(self, blocks: np.ndarray) -> Scores:
         """Scores of all depths on ``blocks`` (rows of ``BLOCK_FIELDS``, 1 to ``CHUNK`` of them)."""
         columns, prepared = self._prepare(blocks)
         out = self.score(self.spec, self.given, prepared, columns, _columns(self.depths))
-        return Scores(*(np.asarray(part)[: len(blocks)] for part in out))
+        return Scores(*(self._own(part, len(blocks)) for part in out))
 
     @_in_float64
     def reports(self, tilings: Sequence[Tiling]) -> list[Report]:
@@ -125,14 +178,18 @@ class Evaluator:
         for start in range(0, len(tilings), REPORTS):
             some = tilings[start : start + REPORTS]
             _, prepared = self._prepare(np.array([[getattr(one, name) for name in BLOCK_FIELDS] for one in some], float))
-            few = jax.tree.map(lambda leaf: np.asarray(leaf)[:REPORTS], prepared)
-            made = jax.tree.map(np.asarray, self.report(self.spec, self.given, few, batch(some, REPORTS).tiling))
+            made = jax.tree.map(np.asarray, self.report(self.spec, self.given, prepared, batch(some, REPORTS).tiling))
             found += [jax.tree.map(lambda leaf, at=at: leaf[at], made) for at in range(len(some))]
         return found
 
     def _prepare(self, blocks: np.ndarray) -> tuple[Columns, Prepared]:
-        columns = _columns(_filled(blocks))
+        columns = _columns(_filled(blocks, CHUNK))
         return columns, self.prepare(self.spec, self.given, columns)
+
+    def _own(self, rows: Any, count: int) -> np.ndarray:
+        """Of a chunk's results, those of this process, without what only fills the chunk up."""
+        own = self.share.rows(count)
+        return np.asarray(rows)[: own.stop - own.start]
 
 
 def chunks(blocks: np.ndarray) -> Iterator[np.ndarray]:
@@ -145,15 +202,15 @@ def within_ub(evaluator: Evaluator, space: Space) -> tuple[np.ndarray, tuple[int
     """The blocks of ``space`` up to the largest that fit UB beside the smallest other block, and how many sizes of block_q
     and of block_kv they have."""
     probes = space.probes()
-    within = np.concatenate([evaluator.verdicts(chunk)[:, 0] for chunk in chunks(probes)]) != Verdict.UB_OVERFLOW
+    within = evaluator.least(probes) != Verdict.UB_OVERFLOW
     most_q, most_kv = (int(probes[within, column].max(initial=0)) for column in (0, 1))
     sizes = int(np.count_nonzero(space.block_q <= most_q)), int(np.count_nonzero(space.block_kv <= most_kv))
     return space.blocks(most_q, most_kv), sizes
 
 
-def _filled(blocks: np.ndarray) -> np.ndarray:
-    """``blocks`` with copies of the last row up to ``CHUNK``."""
-    return np.concatenate([blocks, np.repeat(blocks[-1:], CHUNK - len(blocks), axis=0)])
+def _filled(blocks: np.ndarray, count: int) -> np.ndarray:
+    """``blocks`` with copies of the last row up to ``count``."""
+    return np.concatenate([blocks, np.repeat(blocks[-1:], count - len(blocks), axis=0)])
 
 
 def _columns(rows: np.ndarray) -> Columns:

@@ -3,7 +3,7 @@
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.verdict import Verdict
 from ascend_jax.workload.attention import Attention
 from tiling_search.effort import FULL, Effort
-from tiling_search.exhaustive import CHUNK, Evaluator, Scores, chunks, within_ub
+from tiling_search.exhaustive import Evaluator, Scores, chunks, within_ub
 from tiling_search.nearest import nearest_that_fits
 from tiling_search.result import Candidate, TuningResult
 from tiling_search.space import Space, build_space, tiling_of
@@ -29,13 +29,17 @@ UB_UNIT = 32
 """UB bytes come in blocks of this size."""
 
 
+Timed = tuple[float, np.ndarray]
+"""Best seconds over the depths, and the block row."""
+
+
 class Found(NamedTuple):
     """What one pass over a space keeps."""
 
-    best: list[tuple[float, np.ndarray]]
-    """Best seconds over the depths, and the block row, of the fastest blocks so far."""
-    front: dict[int, tuple[float, np.ndarray]]
-    """Best seconds and block row, per number of UB blocks."""
+    best: list[Timed]
+    """The fastest blocks so far."""
+    front: dict[int, Timed]
+    """The fastest block per number of UB blocks."""
     verdicts: Counter[int]
 
 
@@ -115,31 +119,50 @@ def _rejected(found: Found) -> dict[str, int]:
 def _search(
     evaluator: Evaluator, space: Space, top: int, progress: Callable[[int, int], None] | None, effort: Effort
 ) -> tuple[Found, int, bool]:
-    """Verdicts of blocks that may fit, times of those that do; how many candidates had a verdict, and whether that is all.
+    """Times of the blocks that fit, then verdicts of those that do not; how many candidates had either, and whether all had.
 
-    Blocks outside of what UB admits at best are not looked at one by one; they count as rejected by UB.
+    Blocks that overflow UB with the fewest slots are not looked at one by one: they do so with all depths.
     """
-    depths, started = len(space.depths), time.perf_counter()
+    depths, started, most = len(space.depths), time.perf_counter(), max(4 * top, 64)
     every, _ = within_ub(evaluator, space)
-    blocks = every if effort.max_evals is None and effort.budget_s is None else _coarse_first(every)
-    blocks = blocks[: None if effort.max_evals is None else max(effort.max_evals // depths, 1)]
-    found = Found([], {}, Counter({int(Verdict.UB_OVERFLOW): space.size - len(every) * depths}))
-    waiting, looked, most = blocks[:0], 0, max(4 * top, 64)
-    for chunk in chunks(blocks):
-        verdicts = evaluator.verdicts(chunk)
-        fits = np.any(verdicts == Verdict.FITS, axis=1)
-        found = found._replace(verdicts=found.verdicts + _count(verdicts[~fits]))
-        waiting, looked = np.concatenate([waiting, chunk[fits]]), looked + len(chunk)
-        over = effort.over(started)
-        last = over or looked == len(blocks)
-        while len(waiting) >= (1 if last else CHUNK):  # times are worked out for full chunks: each call costs the same
-            found, waiting = _keep(found, waiting[:CHUNK], evaluator.scores(waiting[:CHUNK]), most), waiting[CHUNK:]
+    least = evaluator.least(every)
+    listed = int(np.count_nonzero(least != Verdict.UB_OVERFLOW)) * depths
+    found, looked = Found([], {}, Counter()), 0
+    for chunk, fits in _order(every, least, effort, depths):
+        if fits:
+            found = _keep(found, chunk[evaluator.share.rows(len(chunk))], evaluator.scores(chunk), most)
+        else:
+            found = found._replace(verdicts=found.verdicts + _count(evaluator.verdicts(chunk)))
+        looked += len(chunk) * depths
         if progress:
-            progress(space.size - (len(every) - looked + len(waiting)) * depths, space.size)
-        effort.watch(looked * depths, found.best[0][0] if found.best else None)
-        if over:
+            progress(space.size - listed + looked, space.size)
+        effort.watch(looked, found.best[0][0] if found.best else None)
+        if any(evaluator.share.gather(effort.over(started))):
             break
-    return found, looked * depths, looked == len(every)
+    found = _merged(evaluator.share.gather(found), most)
+    found.verdicts[Verdict.UB_OVERFLOW] += space.size - listed
+    return found, looked, looked == listed
+
+
+def _order(every: np.ndarray, least: np.ndarray, effort: Effort, depths: int) -> Iterator[tuple[np.ndarray, bool]]:
+    """Chunks of the blocks that are looked at within ``effort``, and whether they fit: first those that do."""
+    fitting, others = every[least == Verdict.FITS], every[(least != Verdict.FITS) & (least != Verdict.UB_OVERFLOW)]
+    if effort.max_evals is not None or effort.budget_s is not None:
+        fitting = _coarse_first(fitting)
+    if effort.max_evals is not None:
+        most = max(effort.max_evals // depths, 1)
+        fitting, others = fitting[:most], others[: max(most - len(fitting), 0)]
+    yield from ((chunk, True) for chunk in chunks(fitting))
+    yield from ((chunk, False) for chunk in chunks(others))
+
+
+def _merged(parts: Sequence[Found], most: int) -> Found:
+    """What several processes found, each in rows of its own, as one would have found it in all rows."""
+    if len(parts) == 1:
+        return parts[0]
+    best = sorted((entry for part in parts for entry in part.best), key=_by_time)[:most]
+    front = _staircase([item for part in parts for item in part.front.items()])
+    return Found(best, front, sum((part.verdicts for part in parts), Counter()))
 
 
 def _coarse_first(blocks: np.ndarray) -> np.ndarray:
@@ -159,25 +182,35 @@ def _count(verdicts: np.ndarray) -> Counter[int]:
 
 def _keep(found: Found, blocks: np.ndarray, scores: Scores, most: int) -> Found:
     """Merge a chunk into what is kept: the ``most`` fastest blocks, the fastest per UB size, and the verdicts."""
+    if not len(blocks):
+        return found
     per_block = scores.seconds.min(axis=1)
     fastest = np.argsort(per_block, kind="stable")[:most]
     best = [(float(per_block[row]), blocks[row]) for row in fastest if np.isfinite(per_block[row])]
-    best = sorted(found.best + best, key=lambda entry: (entry[0], tuple(entry[1])))[:most]
+    best = sorted(found.best + best, key=_by_time)[:most]
     return Found(best, _merge_front(found.front, blocks, scores), found.verdicts + _count(scores.verdicts))
 
 
-def _merge_front(
-    front: dict[int, tuple[float, np.ndarray]], blocks: np.ndarray, scores: Scores
-) -> dict[int, tuple[float, np.ndarray]]:
-    """Staircase of fastest per UB size: a size stays only if no smaller one is as fast."""
+def _by_time(entry: Timed) -> tuple[float, tuple[float, ...]]:
+    """By seconds; of equals the smaller block first."""
+    return entry[0], tuple(entry[1])
+
+
+def _merge_front(front: dict[int, Timed], blocks: np.ndarray, scores: Scores) -> dict[int, Timed]:
+    """The staircase of ``front`` and a chunk."""
     seconds, units = _best_per_ub(scores)
     order = np.lexsort((seconds.ravel(), units.ravel()))
     improving = np.minimum.accumulate(seconds.ravel()[order])
     keep = order[np.flatnonzero(np.diff(improving, prepend=np.inf) < 0)]
     entries = [(int(units.ravel()[at]), (float(seconds.ravel()[at]), blocks[at // seconds.shape[1]])) for at in keep]
-    merged: dict[int, tuple[float, np.ndarray]] = {}
+    return _staircase([*front.items(), *entries])
+
+
+def _staircase(entries: Iterable[tuple[int, Timed]]) -> dict[int, Timed]:
+    """The fastest per UB size; a size stays only if no smaller one is as fast."""
+    merged: dict[int, Timed] = {}
     least = np.inf
-    for size, entry in sorted([*front.items(), *entries], key=lambda item: (item[0], item[1][0])):
+    for size, entry in sorted(entries, key=lambda item: (item[0], *_by_time(item[1]))):
         if entry[0] < least:
             merged[size], least = entry, entry[0]
     return merged
@@ -198,12 +231,17 @@ def _refine(evaluator: Evaluator, found: Found) -> list[Tiling]:
     rows = np.unique(np.array([entry[1] for entry in (*found.best, *found.front.values())]), axis=0) if found.best else []
     tilings = []
     for chunk in chunks(np.asarray(rows)):
-        scores = evaluator.scores(chunk)
-        for block, seconds, ub_bytes in zip(chunk, scores.seconds, scores.ub_bytes, strict=True):
-            for size in np.unique(ub_bytes[np.isfinite(seconds)]):
-                within = np.where(ub_bytes <= size, seconds, np.inf)
-                tilings.append(tiling_of(block, evaluator.depths[int(np.argmin(within))]))
+        own = chunk[evaluator.share.rows(len(chunk))]
+        for part in evaluator.share.gather(list(_best_depths(own, evaluator.scores(chunk)))):
+            tilings += [tiling_of(block, evaluator.depths[depth]) for block, depth in part]
     return list(dict.fromkeys(tilings))
+
+
+def _best_depths(blocks: np.ndarray, scores: Scores) -> Iterator[tuple[np.ndarray, int]]:
+    """Each block with the number of its best depths within each UB size that it can have."""
+    for block, seconds, ub_bytes in zip(blocks, scores.seconds, scores.ub_bytes, strict=True):
+        for size in np.unique(ub_bytes[np.isfinite(seconds)]):
+            yield block, int(np.argmin(np.where(ub_bytes <= size, seconds, np.inf)))
 
 
 def _exact(evaluator: Evaluator, tilings: list[Tiling]) -> list[Candidate]:
