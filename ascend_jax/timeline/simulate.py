@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import jax
 import numpy as np
@@ -141,7 +142,7 @@ def simulate(
     except Stuck:
         step, weights, seconds = None, {}, np.inf
     total = float(found.start_s + found.combine_s) + seconds if float(found.report.tasks) else 0.0
-    buffers = kernel.buffers(spec, given.work, tiling, EXACT)
+    buffers = jax.eval_shape(partial(kernel.buffers, rounding=EXACT), as_arrays(spec), given.work, as_arrays(tiling))
     return Timeline(
         report=_with_seconds(found.report, total),
         graph=kernel.graph,

@@ -1,6 +1,6 @@
 """What a core is told in each step, and what it remembers between steps."""
 
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -43,7 +43,8 @@ class State(NamedTuple):
       moments: what ``Program.moments`` names, the latest first.
       held: what ``Program.held`` asks for: the moments of the tasks before, the latest first.
       end: the last moment so far that nothing waits for.
-      marks: everything above when tiles, and tasks, began to repeat; see ``advancing``.
+      marks: everything above when tiles, and tasks, began to repeat: ``[N]``, or ``[N, L]``; see ``advancing``. None where
+        every tile is simulated.
       delay: codes (and sequences) of the steps before, which the stages behind have still to do; the latest first.
     """
 
@@ -51,7 +52,7 @@ class State(NamedTuple):
     moments: tuple[tuple[Array, ...], ...]
     held: tuple[tuple[Array, ...], ...]
     end: Array
-    marks: tuple[tuple[Array, ...], ...]
+    marks: tuple[Array, Array] | None
     delay: tuple[tuple[Array, ...], ...]
 
 
@@ -63,36 +64,28 @@ def begin(program: Program, steps: Steps, dtype: Any) -> State:
     clocks = (zero,) * len(program.queues)
     moments = tuple((never,) * depth for _, depth in program.moments)
     held = tuple((never,) * (wait.tasks + wait.latest) for _, wait in program.held)
-    return State(
-        clocks=clocks,
-        moments=moments,
-        held=held,
-        end=zero,
-        marks=tuple((zero,) * len(advancing(program, clocks, moments, held, by_task)) for by_task in (False, True)),
-        delay=tuple((column,) * program.drain for column in waiting),
-    )
+    state = State(clocks, moments, held, zero, None, tuple((column,) * program.drain for column in waiting))
+    if steps.marks is None:
+        return state
+    shapes = [jax.eval_shape(partial(advancing, program, by_task=by_task), state).shape for by_task in (False, True)]
+    return state._replace(marks=(jnp.zeros(shapes[0], dtype), jnp.zeros(shapes[1], dtype)))
 
 
-def advancing(
-    program: Program,
-    clocks: tuple[Array, ...],
-    moments: tuple[tuple[Array, ...], ...],
-    held: tuple[tuple[Array, ...], ...],
-    by_task: bool,
-) -> list[Array]:
+def advancing(program: Program, state: State, by_task: bool) -> Array:
     """All that moves on from tile to tile, or from task to task: where it does so evenly, a core repeats itself."""
     of_tiles = {node.queue for node in program.nodes if node.when == "tile"}
-    found = [clock for queue, clock in zip(program.queues, clocks, strict=True) if queue in of_tiles]
-    for (moment, _), ring in zip(program.moments, moments, strict=True):
+    found = [clock for queue, clock in zip(program.queues, state.clocks, strict=True) if queue in of_tiles]
+    for (moment, _), ring in zip(program.moments, state.moments, strict=True):
         if by_task or program.node(moment.stage).when == "tile":
             found += ring
-    return [*found, *(moment for ring in held for moment in ring)] if by_task else found
+    held = [moment for ring in state.held for moment in ring]
+    return jnp.stack(found + held if by_task else found)
 
 
 def less(state: State, base: Array) -> State:
     """The same state, seen from a later base."""
-    moved = jax.tree.map(lambda time: time - base, state._replace(delay=()))
-    return moved._replace(delay=state.delay)
+    moved = jax.tree.map(lambda time: time - base, state._replace(delay=(), marks=None))
+    return moved._replace(delay=state.delay, marks=jax.tree.map(lambda mark: mark - base[None], state.marks))
 
 
 def finish(state: State) -> Array:
