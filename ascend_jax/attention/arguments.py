@@ -3,7 +3,9 @@
 import operator
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from ascend_jax.attention.errors import ParamInvalidError
 
@@ -27,13 +29,19 @@ def whole_number(name: str, given: Any) -> int:
         raise ParamInvalidError(f"{name}={given!r}", rule, f"pass a number as {name}") from None
 
 
-def real_number(name: str, given: Any) -> float:
-    """An attribute that is a number; raises ParamInvalidError."""
+def real_number(name: str, given: Any) -> Any:
+    """An attribute that is a number, as a float; a traced one stays what it is. Raises ParamInvalidError."""
+    if isinstance(given, Tracer) and given.shape == () and not jnp.issubdtype(given.dtype, jnp.complexfloating):
+        return given
     try:
         return float(given)
     except (TypeError, ValueError):
-        rule = "must be a number that is known when the call is traced"
-        raise ParamInvalidError(f"{name}={given!r}", rule, f"pass a number as {name}") from None
+        raise ParamInvalidError(f"{name}={given!r}", "must be a number", f"pass a number as {name}") from None
+
+
+def traced(number: Any) -> bool:
+    """Whether the value is known only when the program runs: rules about it cannot be checked."""
+    return isinstance(number, Tracer)
 
 
 def whole_numbers(name: str, given: Any) -> tuple[int, ...]:

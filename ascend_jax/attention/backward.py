@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from ascend_jax.attention.meeting import Context, Static, over
-from ascend_jax.attention.options import Extras
 from ascend_jax.attention.scores import Bounds, Place, accumulator, corner, dot, dropped, lowest, score_tile, tile_shape
 
 Where = tuple[Place, Bounds | None, tuple[int | Array, int | Array]]
@@ -46,9 +45,12 @@ class Tile(NamedTuple):
 
 
 def backward(saved: Saved, kv: tuple[Array, Array], context: Context, static: Static) -> Sums:
-    """dq ``[H, nq, block_q, D]``, dk and dv ``[Hkv, nkv, block_kv, D | Dv]`` and the bias's gradient, not rounded."""
+    """dq ``[H, nq, block_q, D]``, dk and dv ``[Hkv, nkv, block_kv, D | Dv]`` and the bias's gradient, not rounded.
+
+    dq and dk, and the bias's where it is added before the scale, have yet to be scaled.
+    """
     (k, v), bias = kv, context.extras.bias
-    dtype, scale = accumulator(k.dtype), jnp.asarray(static.settings.scale, accumulator(k.dtype))
+    dtype = accumulator(k.dtype)
     heads, blocks = (jnp.arange(length, dtype=jnp.int32) for length in k.shape[:2])
 
     def kv_head(d_bias: Array | None, h_kv: Array) -> tuple[Array | None, tuple[Array, Array, Array]]:
@@ -62,7 +64,7 @@ def backward(saved: Saved, kv: tuple[Array, Array], context: Context, static: St
         return d_bias, (dq, dk, dv)
 
     d_bias, (dq, dk, dv) = lax.scan(kv_head, None if bias is None else jnp.zeros(bias.shape, dtype), heads)
-    return Sums(dq.reshape(saved.q.shape) * scale, dk * scale, dv, d_bias)
+    return Sums(dq.reshape(saved.q.shape), dk, dv, d_bias)
 
 
 def _kv_block(
@@ -79,9 +81,9 @@ def _kv_block(
         def step(i: Array, now: Sums, edge: bool) -> Sums:
             at = Place(kv_head * static.group + g, table.sequence, i * saved.q.shape[2], table.first)
             rows = Saved(*(x[h_kv * static.group + g, table.base + i] for x in saved))
-            added = _tile(rows, kv, (at, bounds if edge else None, lengths), context.extras, static)
+            added = _tile(rows, kv, (at, bounds if edge else None, lengths), context, static)
             dq = now.dq.at[g, table.base + i].add(added.dq)
-            d_bias = None if now.d_bias is None else _add_bias(now.d_bias, added.d_scores, at, static)
+            d_bias = None if now.d_bias is None else _add_bias(now.d_bias, added.d_scores, at)
             return Sums(dq, now.dk + added.dk, now.dv + added.dv, d_bias)
 
         return over(ranges, (True, static.lower_side), step, sums)
@@ -89,26 +91,24 @@ def _kv_block(
     return lax.fori_loop(jnp.int32(0), jnp.int32(static.group), of_head, sums)
 
 
-def _tile(rows: Saved, kv: tuple[Array, Array], where: Where, extras: Extras, static: Static) -> Tile:
+def _tile(rows: Saved, kv: tuple[Array, Array], where: Where, context: Context, static: Static) -> Tile:
     """What one tile adds."""
     (k, v), (at, bounds, lengths) = kv, where
-    scores = score_tile(rows.q, k, at, bounds, static.settings, extras)
+    scores = score_tile(rows.q, k, at, bounds, context, static.settings.pse_type)
     probs = jnp.exp(scores - rows.top[:, None]) * rows.share[:, None]
-    d_probs = dropped(dot(rows.d_out, v, (1, 1)), at, static.settings, extras, lengths)
+    d_probs = dropped(dot(rows.d_out, v, (1, 1)), at, context, lengths)
     d_scores = probs * (d_probs - rows.delta[:, None])
-    if bounds is not None or extras.masked is not None:
+    if bounds is not None or context.extras.masked is not None:
         d_scores = jnp.where(scores > lowest(scores.dtype), d_scores, jnp.zeros_like(d_scores))
-    kept, rounded = dropped(probs, at, static.settings, extras, lengths), d_scores
+    kept, rounded = dropped(probs, at, context, lengths), d_scores
     if static.settings.round_probs:
         kept, rounded = kept.astype(k.dtype), d_scores.astype(k.dtype)
     q, k, d_out = (x.astype(kept.dtype) for x in (rows.q, k, rows.d_out))
     return Tile(dot(rounded, k, (1, 0)), dot(rounded, q, (0, 0)), dot(kept, d_out, (0, 0)), d_scores)
 
 
-def _add_bias(d_bias: Array, d_scores: Array, at: Place, static: Static) -> Array:
+def _add_bias(d_bias: Array, d_scores: Array, at: Place) -> Array:
     """The bias's gradient with that of one tile; an axis of length 1 gathers what it was broadcast to."""
-    if static.settings.pse_type == 1:
-        d_scores = d_scores * jnp.asarray(static.settings.scale, d_scores.dtype)
     start, (rows, columns) = corner(d_bias, at), tile_shape(d_bias, d_scores.shape)
     tile = d_scores if rows == d_scores.shape[0] else jnp.sum(d_scores, axis=0, keepdims=True)
     old = lax.dynamic_slice(d_bias, start, (1, 1, rows, columns))

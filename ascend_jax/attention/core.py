@@ -10,7 +10,7 @@ from jax import Array
 from ascend_jax.attention.backward import Saved, backward
 from ascend_jax.attention.forward import forward
 from ascend_jax.attention.meeting import Context, Static
-from ascend_jax.attention.options import Extras
+from ascend_jax.attention.options import Extras, Numbers
 from ascend_jax.attention.scores import accumulator
 
 
@@ -25,7 +25,7 @@ class Gradients(NamedTuple):
 
 
 def attend_blocks(static: Static, qkv: tuple[Array, Array, Array], context: Context) -> tuple[Array, Array, Array, Array]:
-    """Output, maximum, sum and blocks computed of ``forward``, differentiable by Q, K, V, bias and sink."""
+    """Output, maximum, sum and blocks computed of ``forward``, differentiable by Q, K, V, bias, sink and scale."""
     return _core(static, qkv, context)  # pyright: ignore[reportReturnType] (custom_vjp loses the type)
 
 
@@ -42,8 +42,9 @@ def _core_forward(static: Static, qkv: tuple[Array, Array, Array], context: Cont
 def _core_backward(static: Static, saved: Any, cotangents: tuple[Array, ...]) -> tuple[Any, ...]:
     qkv, context, found = saved
     d_out, _, d_total, _ = cotangents
-    d_q, d_k, d_v, d_bias, d_sink = gradients_of_blocks(static, qkv, found, d_out, context, d_total=d_total)
-    return (d_q, d_k, d_v), Context(None, None, Extras(bias=d_bias, sink=d_sink))  # pyright: ignore[reportArgumentType]
+    (d_q, d_k, d_v, d_bias, d_sink), d_scale = gradients_of_blocks(static, qkv, found, d_out, context, d_total=d_total)
+    of_context = None, None, Extras(bias=d_bias, sink=d_sink), Numbers(d_scale, None, None)
+    return (d_q, d_k, d_v), Context(*of_context)  # pyright: ignore[reportArgumentType]
 
 
 _core.defvjp(_core_forward, _core_backward)
@@ -57,8 +58,8 @@ def gradients_of_blocks(
     context: Context,
     *,
     d_total: Array | None = None,
-) -> Gradients:
-    """Gradients of the blocks. ``d_total``: how the result depends on the sums, beside the output.
+) -> tuple[Gradients, Array]:
+    """Gradients of the blocks, and that of the scale. ``d_total``: how the result depends on the sums, beside the output.
 
     Where nothing is to be rounded on the way, the saved output, which is, is computed anew.
     """
@@ -74,9 +75,14 @@ def gradients_of_blocks(
     top = jnp.where(exists, top, jnp.inf)  # rows that do not exist have no probability, whatever stands in their place
     share = 1 / jnp.where(total > 0, total, jnp.ones_like(total))
     sums = backward(Saved(q, d_out, top, share, delta), (k, v), context, static)
-    d_bias = None if extras.bias is None or sums.d_bias is None else sums.d_bias.astype(extras.bias.dtype)
+    scale, d_bias, d_scale = context.numbers.scale, sums.d_bias, jnp.sum(q.astype(dtype) * sums.dq)
+    if extras.bias is not None and d_bias is not None:
+        if static.settings.pse_type == 1:
+            d_scale, d_bias = d_scale + jnp.sum(extras.bias.astype(dtype) * d_bias), d_bias * scale
+        d_bias = d_bias.astype(extras.bias.dtype)
     d_sink = None if extras.sink is None else _sink_gradient(extras.sink, (top, share, delta))
-    return Gradients(sums.dq.astype(q.dtype), sums.dk.astype(k.dtype), sums.dv.astype(v.dtype), d_bias, d_sink)
+    d_q, d_k = ((x * scale).astype(like.dtype) for x, like in ((sums.dq, q), (sums.dk, k)))
+    return Gradients(d_q, d_k, sums.dv.astype(v.dtype), d_bias, d_sink), d_scale
 
 
 def _sink_gradient(sink: Array, rows: tuple[Array, Array, Array]) -> Array:

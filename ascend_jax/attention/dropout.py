@@ -70,13 +70,13 @@ def philox4x32(counter: Sequence[jax.Array], key: Sequence[jax.Array], rounds: i
     return lax.fori_loop(0, rounds, draw, (*jnp.broadcast_arrays(*counter), *key))[:4]
 
 
-def keep_limit(keep_prob: float) -> int:
-    """The largest byte that keeps its weight.
+def keep_limit(keep_prob: float | jax.Array) -> jax.Array:
+    """The largest byte that keeps its weight, uint32.
 
-    >>> keep_limit(0.8), keep_limit(0.9), keep_limit(1.0)
-    (204, 229, 255)
+    >>> [int(keep_limit(share)) for share in (0.8, 0.9, 1.0)]
+    [204, 229, 255]
     """
-    return int(np.float32(keep_prob) * np.float32(255))
+    return (jnp.asarray(keep_prob).astype(jnp.float32) * jnp.float32(255)).astype(jnp.uint32)
 
 
 def _first_draw(offset: int | Pair) -> Pair:
@@ -93,7 +93,7 @@ def keep_block(  # noqa: PLR0917 - who draws, where the block lies, and how much
     first_column: int | jax.Array,
     columns: int,
     kv_len: int | jax.Array,
-    keep_prob: float,
+    keep_prob: float | jax.Array,
 ) -> jax.Array:
     """The keep mask of one block of scores, as the 950's kernel draws it.
 
@@ -117,7 +117,7 @@ def keep_block(  # noqa: PLR0917 - who draws, where the block lies, and how much
     words = jnp.stack(philox4x32((low, high, jnp.uint32(0), jnp.uint32(0)), split_words(seed)), axis=-1)
     shifts = jnp.arange(0, 32, 8, dtype=jnp.uint32).reshape((1,) * words.ndim + (4,))
     drawn = (words[..., None] >> shifts) & jnp.uint32(0xFF)
-    return (drawn <= jnp.uint32(keep_limit(keep_prob))).reshape(*rows.shape, columns)
+    return (drawn <= keep_limit(keep_prob)).reshape(*rows.shape, columns)
 
 
 def keep_mask(seed: int | Pair, offset: int | Pair, shape: Sequence[int], keep_prob: float) -> jax.Array:

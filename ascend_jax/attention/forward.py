@@ -50,10 +50,10 @@ def _row_block(
 
     def step(j: Array, now: Statistics, edge: bool) -> Statistics:
         at = Place(head, table.sequence, table.first, j * block_kv)
-        scores = score_tile(q_block, k[h_kv, table.base + j], at, bounds if edge else None, static.settings, extras)
+        scores = score_tile(q_block, k[h_kv, table.base + j], at, bounds if edge else None, context, static.settings.pse_type)
         top = jnp.maximum(now.top, _row_max(scores))
         probs, shrink = jnp.exp(scores - top[:, None]), jnp.exp(now.top - top)
-        kept = dropped(probs, at, static.settings, extras, static.drawn(table.length, table.other))
+        kept = dropped(probs, at, context, static.drawn(table.length, table.other))
         kept = kept.astype(v.dtype) if static.settings.round_probs else kept
         out = now.out * shrink[:, None] + dot(kept, v[h_kv, table.base + j].astype(kept.dtype), (1, 0))
         return Statistics(top, now.total * shrink + jnp.sum(probs, axis=1), out)

@@ -8,7 +8,7 @@ import jax
 from jax import Array, lax
 
 from ascend_jax.attention.blocks import Ranges, Table
-from ascend_jax.attention.options import Extras, Settings, Window
+from ascend_jax.attention.options import Extras, Fixed, Numbers, Window
 
 State = TypeVar("State")
 
@@ -21,7 +21,7 @@ class Static:
     the first key.
     """
 
-    settings: Settings
+    settings: Fixed
     q_heads: int
     kv_heads: int
     whole: tuple[int, int] | None
@@ -50,11 +50,12 @@ class Meeting(NamedTuple):
 
 
 class Context(NamedTuple):
-    """Everything beside Q, K, V: the blocks of rows and of keys, and the extras, padded to whole tiles."""
+    """Everything beside Q, K, V: the blocks of rows and of keys, the extras, padded to whole tiles, and the numbers."""
 
     rows: Meeting
     keys: Meeting
     extras: Extras
+    numbers: Numbers
 
 
 def over(ranges: Ranges, edges: tuple[bool, bool], step: Callable[[Array, State, bool], State], state: State) -> State:

@@ -27,10 +27,11 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class Settings:
-    """What is fixed when the operator is compiled.
+    """How scores are made, and how the work is cut. ``scale``, ``alibi_shift`` and ``keep_prob`` are numbers of the program:
+    they may be traced, and another value compiles nothing anew. All else is fixed when the program is compiled.
 
     Attributes:
-      scale: multiplies the scores.
+      scale: multiplies the scores; traced, it has a gradient.
       block_q, block_kv: rows of Q, and of K and V, of one block. A block longer than the sequence is the sequence.
       pse_type: 1 adds the bias before the scale, 0 after it; 2 and 3 add ``slope · -|j - i - alibi_shift|`` and the same of
         its square root, after the scale.
@@ -42,14 +43,37 @@ class Settings:
         gradient does not read the saved output either, which is rounded, and computes it again.
     """
 
-    scale: float = 1.0
+    scale: Any = 1.0
     block_q: int = 128
     block_kv: int = 128
     pse_type: int = 1
-    alibi_shift: int = 0
-    keep_prob: float = 1.0
+    alibi_shift: Any = 0
+    keep_prob: Any = 1.0
     zero_empty_rows: bool = False
     round_probs: bool = True
+
+
+class Fixed(NamedTuple):
+    """What of :class:`Settings` is fixed when a program is compiled."""
+
+    block_q: int
+    block_kv: int
+    pse_type: int
+    zero_empty_rows: bool
+    round_probs: bool
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Fixed":
+        """The part of ``settings``."""
+        return cls(*(getattr(settings, name) for name in cls._fields))
+
+
+class Numbers(NamedTuple):
+    """The rest: scalars, which a program takes as it takes tensors."""
+
+    scale: Any
+    alibi_shift: Any
+    keep_prob: Any
 
 
 class How(NamedTuple):

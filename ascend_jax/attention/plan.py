@@ -9,7 +9,7 @@ from jax import Array
 from ascend_jax.attention.blocks import Side, cut_batch, cut_packed, key_ranges, row_ranges, to_blocks, window_of
 from ascend_jax.attention.dropout import sequence_offsets
 from ascend_jax.attention.meeting import Context, Meeting, Static
-from ascend_jax.attention.options import Extras, Packed, Settings, Used, Window
+from ascend_jax.attention.options import Extras, Fixed, Numbers, Packed, Used, Window
 from ascend_jax.attention.scores import pad_to_tiles
 
 QKV = tuple[Array, Array, Array]
@@ -19,9 +19,18 @@ QKV = tuple[Array, Array, Array]
 class Form:
     """What a compiled program is made for, beside shapes. ``lower_side``: some row may not see the first key."""
 
-    settings: Settings
+    settings: Fixed
     packed: Packed | None
     lower_side: bool
+
+
+class Given(NamedTuple):
+    """What such a program takes beside Q, K and V."""
+
+    window: Window
+    extras: Extras
+    used: Used
+    numbers: Numbers
 
 
 class Plan(NamedTuple):
@@ -38,9 +47,10 @@ class Plan(NamedTuple):
         return 0 in (self.q_side.table.first.size, self.kv_side.table.first.size)
 
 
-def plan_of(form: Form, qkv: QKV, window: Window, extras: Extras, used: Used) -> Plan:
-    """The plan of one call; ``used`` counts only where sequences are not packed."""
+def plan_of(form: Form, qkv: QKV, given: Given) -> Plan:
+    """The plan of one call; ``given.used`` counts only where sequences are not packed."""
     (query, key, _), settings = qkv, form.settings
+    window, extras, used, numbers = given
     longest, block = (query.shape[2], key.shape[2]), (settings.block_q, settings.block_kv)
     if form.packed is None:
         q_side, kv_side = cut_batch(query.shape[0], longest, block, used)
@@ -52,7 +62,7 @@ def plan_of(form: Form, qkv: QKV, window: Window, extras: Extras, used: Used) ->
     bias, masked, keep = (pad_to_tiles(x, q_side.block, kv_side.block) for x in (extras.bias, extras.masked, extras.keep))
     extras = extras._replace(bias=bias, masked=masked, keep=keep, philox=_drawn_from(form, qkv, extras))
     static = Static(settings, query.shape[1], key.shape[1], longest if form.packed is None else None, form.lower_side)
-    return Plan(q_side, kv_side, Context(rows, keys, extras), static)
+    return Plan(q_side, kv_side, Context(rows, keys, extras, numbers), static)
 
 
 def _drawn_from(form: Form, qkv: QKV, extras: Extras) -> tuple[Any, Any] | None:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from ascend_jax.attention.dropout import keep_block
-from ascend_jax.attention.options import Extras, Settings
+from ascend_jax.attention.meeting import Context
 
 
 class Place(NamedTuple):
@@ -43,21 +43,20 @@ def dot(a: Array, b: Array, contract: tuple[int, int]) -> Array:
     return lax.dot_general(a, b, dims, preferred_element_type=accumulator(a.dtype))
 
 
-def score_tile(q: Array, k: Array, at: Place, bounds: Bounds | None, settings: Settings, extras: Extras) -> Array:
+def score_tile(q: Array, k: Array, at: Place, bounds: Bounds | None, context: Context, pse_type: int) -> Array:
     """Scores ``[block_q, block_kv]`` of a tile, scaled, biased and masked.
 
     Without ``bounds`` every key of the tile exists and is seen by every row of it as far as the window goes. A masked score
     is the lowest finite number; one of a key that does not exist is ``-inf``.
     """
-    scores = dot(q, k, (1, 1))
-    scale = jnp.asarray(settings.scale, scores.dtype)
-    if extras.bias is not None and settings.pse_type == 1:
+    scores, extras = dot(q, k, (1, 1)), context.extras
+    if extras.bias is not None and pse_type == 1:
         scores = scores + tile_of(extras.bias, at, scores.shape).astype(scores.dtype)
-    scores = scores * scale
-    if extras.bias is not None and settings.pse_type == 0:
+    scores = scores * context.numbers.scale
+    if extras.bias is not None and pse_type == 0:
         scores = scores + tile_of(extras.bias, at, scores.shape).astype(scores.dtype)
     if extras.slopes is not None:
-        scores = scores + _alibi(extras.slopes, at, scores, settings)
+        scores = scores + _alibi((extras.slopes, context.numbers.alibi_shift), at, scores, pse_type)
     if extras.masked is not None:
         scores = jnp.where(tile_of(extras.masked, at, scores.shape), lowest(scores.dtype), scores)
     return scores if bounds is None else _within(scores, at, bounds)
@@ -71,26 +70,28 @@ def _within(scores: Array, at: Place, bounds: Bounds) -> Array:
     return jnp.where(column < bounds.keys, jnp.where(seen, scores, lowest(scores.dtype)), absent)
 
 
-def _alibi(slopes: Array, at: Place, scores: Array, settings: Settings) -> Array:
+def _alibi(alibi: tuple[Array, Array], at: Place, scores: Array, pse_type: int) -> Array:
+    slopes, shift = alibi
     column = at.column + lax.broadcasted_iota(jnp.int32, scores.shape, 1)
     row = at.row + lax.broadcasted_iota(jnp.int32, scores.shape, 0)
-    far = jnp.abs(column - row - settings.alibi_shift).astype(scores.dtype)
-    far = jnp.sqrt(far) if settings.pse_type == 3 else far
+    far = jnp.abs(column - row - shift).astype(scores.dtype)
+    far = jnp.sqrt(far) if pse_type == 3 else far
     slope = slopes[at.sequence if slopes.shape[0] > 1 else 0, at.head]
     return -far * slope.astype(scores.dtype)
 
 
-def dropped(tile: Array, at: Place, settings: Settings, extras: Extras, lengths: tuple[int | Array, int | Array]) -> Array:
+def dropped(tile: Array, at: Place, context: Context, lengths: tuple[int | Array, int | Array]) -> Array:
     """A tile of probabilities (or of their gradients) after dropout; ``lengths`` are S1 and S2 of its sequence."""
+    extras, keep_prob = context.extras, context.numbers.keep_prob
     if extras.keep is not None:
         keep = tile_of(extras.keep, at, tile.shape)
     elif extras.philox is not None:
         (seed, (low, high)), rows = extras.philox, jnp.arange(tile.shape[0], dtype=jnp.uint32)
         offset, first = (low[at.sequence], high[at.sequence]), (at.head * lengths[0] + at.row).astype(jnp.uint32)
-        keep = keep_block(seed, offset, first + rows, at.column, tile.shape[1], lengths[1], settings.keep_prob)
+        keep = keep_block(seed, offset, first + rows, at.column, tile.shape[1], lengths[1], keep_prob)
     else:
         return tile
-    return jnp.where(keep, tile * jnp.asarray(1 / settings.keep_prob, tile.dtype), jnp.zeros((), tile.dtype))
+    return jnp.where(keep, tile / keep_prob, jnp.zeros((), tile.dtype))
 
 
 def tile_of(x: Array, at: Place, shape: tuple[int, ...]) -> Array:

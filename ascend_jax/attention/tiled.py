@@ -10,8 +10,8 @@ from jax import Array
 from ascend_jax.attention.blocks import from_blocks, to_blocks
 from ascend_jax.attention.core import Gradients, attend_blocks, gradients_of_blocks
 from ascend_jax.attention.dropout import split_words
-from ascend_jax.attention.options import Attended, Extras, Packed, Settings, Used, Window, clipped
-from ascend_jax.attention.plan import QKV, Form, plan_of, qkv_blocks, used_only
+from ascend_jax.attention.options import Attended, Extras, Fixed, Numbers, Packed, Settings, Used, Window, clipped
+from ascend_jax.attention.plan import QKV, Form, Given, plan_of, qkv_blocks, used_only
 from ascend_jax.attention.scores import accumulator
 from ascend_jax.attention.tiled_checks import check_arguments, check_rows
 
@@ -41,8 +41,9 @@ def tiled_attention(
     Raises:
       ValueError: tensors, window, extras or lengths that do not fit one another, settings out of range.
 
-    Differentiable by query, key, value, ``extras.bias`` and ``extras.sink``, and through the statistics wherever they are used
-    as a whole (``max + log(sum)``), block by block as well.
+    Differentiable by query, key, value, ``extras.bias``, ``extras.sink`` and ``settings.scale``, and through the statistics
+    wherever they are used as a whole (``max + log(sum)``), block by block as well. Slopes, alibi_shift and keep_prob count as
+    constants.
     """
     qkv = query, key, value
     return _attend(*_at_the_boundary(qkv, window, settings, extras, lengths), qkv)
@@ -59,14 +60,14 @@ def tiled_backward(
     lengths: Packed | Used | None = None,
 ) -> Gradients:
     """The gradients of ``sum(out · d_out)`` from ``saved``: output, maximum and sum of :func:`tiled_attention`."""
-    form, *inputs = _at_the_boundary(qkv, window, settings, extras, lengths)
+    form, given = _at_the_boundary(qkv, window, settings, extras, lengths)
     check_rows(qkv, saved, d_out)
-    return _differentiate(form, *inputs, qkv, (*saved, d_out))
+    return _differentiate(form, given, qkv, (*saved, d_out))
 
 
 def _at_the_boundary(
     qkv: QKV, window: Window, settings: Settings, extras: Extras, lengths: Packed | Used | None
-) -> tuple[Form, Window, Extras, Used]:
+) -> tuple[Form, Given]:
     """What is fixed at compile time, and numbers of a person as arrays of the types that the program takes."""
     check_arguments(qkv, window, settings, extras, lengths)
     packed = lengths if isinstance(lengths, Packed) else None
@@ -76,12 +77,16 @@ def _at_the_boundary(
     if extras.philox is not None:
         seed, offset = extras.philox
         extras = extras._replace(philox=(split_words(seed), split_words(offset)))
-    return Form(settings, packed, lower_side), Window(*map(clipped, window)), extras, used
+    dtype = accumulator(qkv[0].dtype)
+    kinds = (settings.scale, dtype), (settings.alibi_shift, jnp.int32), (settings.keep_prob, dtype)
+    numbers = Numbers(*(x.astype(kind) if isinstance(x, Array) else np.asarray(x, kind) for x, kind in kinds))
+    given = Given(Window(*map(clipped, window)), extras, used, numbers)
+    return Form(Fixed.of(settings), packed, lower_side), given
 
 
 @partial(jax.jit, static_argnums=0)
-def _attend(form: Form, window: Window, extras: Extras, used: Used, qkv: QKV) -> Attended:
-    (query, _, value), plan = qkv, plan_of(form, qkv, window, extras, used)
+def _attend(form: Form, given: Given, qkv: QKV) -> Attended:
+    (query, _, value), plan, used = qkv, plan_of(form, qkv, given), given.used
     if plan.empty or 0 in (*query.shape, *value.shape):
         return _nothing(query, value)
     *found, blocks = attend_blocks(plan.static, qkv_blocks(plan, qkv, used), plan.context)
@@ -98,15 +103,13 @@ def _nothing(query: Array, value: Array) -> Attended:
 
 
 @partial(jax.jit, static_argnums=0)
-def _differentiate(
-    form: Form, window: Window, extras: Extras, used: Used, qkv: QKV, rows: tuple[Array, Array, Array, Array]
-) -> Gradients:
-    (query, key, value), plan = qkv, plan_of(form, qkv, window, extras, used)
+def _differentiate(form: Form, given: Given, qkv: QKV, rows: tuple[Array, Array, Array, Array]) -> Gradients:
+    (query, key, value), plan, extras = qkv, plan_of(form, qkv, given), given.extras
     if plan.empty or 0 in (*query.shape, *value.shape):
         return jax.tree.map(jnp.zeros_like, Gradients(*qkv, extras.bias, extras.sink))
     out, d_out = (to_blocks(x, plan.q_side) for x in (rows[0], rows[3]))
     top, total = (to_blocks(x[..., None], plan.q_side)[..., 0] for x in rows[1:3])
-    found = gradients_of_blocks(plan.static, qkv_blocks(plan, qkv, used), (out, top, total), d_out, plan.context)
+    found, _ = gradients_of_blocks(plan.static, qkv_blocks(plan, qkv, given.used), (out, top, total), d_out, plan.context)
     d_q = from_blocks(found.query, plan.q_side, query.shape[0], query.shape[2])
     d_k, d_v = (from_blocks(x, plan.kv_side, key.shape[0], key.shape[2]) for x in (found.key, found.value))
     d_bias = found.bias

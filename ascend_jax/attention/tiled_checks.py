@@ -6,6 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from ascend_jax.attention.arguments import traced
 from ascend_jax.attention.options import Extras, Packed, Settings, Used, Window
 
 Shape = tuple[int, ...]
@@ -64,10 +65,11 @@ def _check_settings(settings: Settings, extras: Extras) -> None:
             raise ValueError(f"{name}={getattr(settings, name)}: must be at least 1")
     if not 0 <= settings.pse_type <= 3:
         raise ValueError(f"pse_type={settings.pse_type}: must lie in 0…3")
-    if not 0 < settings.keep_prob <= 1:
-        raise ValueError(f"keep_prob={settings.keep_prob}: must lie in (0, 1]")
-    if settings.keep_prob < 1 and extras.keep is None and extras.philox is None:
-        raise ValueError(f"keep_prob={settings.keep_prob} with neither keep nor philox in extras: nothing says what is kept")
+    keep_prob = settings.keep_prob
+    if not traced(keep_prob) and not 0 < keep_prob <= 1:
+        raise ValueError(f"keep_prob={keep_prob}: must lie in (0, 1]")
+    if (traced(keep_prob) or keep_prob < 1) and extras.keep is None and extras.philox is None:
+        raise ValueError(f"keep_prob={keep_prob} with neither keep nor philox in extras: nothing says what is kept")
     if extras.philox is not None and settings.block_kv % 16:
         raise ValueError(f"block_kv={settings.block_kv} with philox: must be a multiple of 16, as many keys as a draw serves")
 

@@ -15,7 +15,9 @@ OPEN = 2147483647
 
 WHOLE = ("pre_tokens", "next_tokens", "inner_precise", "sparse_mode", "pse_type", "seed", "offset")
 REAL = ("scale", "keep_prob")
-"""Attributes that are whole numbers, and those that are any number."""
+"""Attributes that are whole numbers, and those that are any number, which may be traced."""
+SPELLED = {"pre_tokens": "pre_tockens", "next_tokens": "next_tockens"}
+"""Names of the operator where they are not ours."""
 
 Shape = tuple[int, ...]
 
@@ -41,8 +43,8 @@ class Call:
     atten_mask: Any = None
     query_rope: Any = None
     key_rope: Any = None
-    scale: float = 1.0
-    keep_prob: float = 1.0
+    scale: Any = 1.0
+    keep_prob: Any = 1.0
     pre_tokens: int = OPEN
     next_tokens: int = OPEN
     inner_precise: int = 0
@@ -110,8 +112,9 @@ def make_call(
     if not isinstance(input_layout, str):
         raise ParamInvalidError(f"input_layout={input_layout!r}", f"must be one of {', '.join(LAYOUTS)}", 'pass "BNSD"')
     numbers = {name: whole_numbers(name, given) for name, given in lists.items()}
-    attributes |= {name: whole_number(name, attributes[name]) for name in WHOLE if name in attributes}
-    attributes |= {name: real_number(name, attributes[name]) for name in REAL if name in attributes}
+    attributes |= {name: whole_number(SPELLED.get(name, name), attributes[name]) for name in WHOLE if name in attributes}
+    spelled = {"scale": "scale_value"} if kind is GradCall else {}
+    attributes |= {name: real_number(spelled.get(name, name), attributes[name]) for name in REAL if name in attributes}
     known = {item.name for item in fields(kind)}
     return kind(
         **{name: value for name, value in tensors.items() if name in known},

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from ascend_jax.attention.arguments import traced
 from ascend_jax.attention.errors import ParamInvalidError, ParamNullptrError
 from ascend_jax.attention.fusion.axes import Axes
 from ascend_jax.attention.fusion.call import Call
@@ -73,7 +74,7 @@ def _rope_rules(call: Call, axes: Axes) -> list[tuple[bool, tuple[str, str, str]
     sizes = [int(rope.shape[-1]) for rope in ropes]
     types = {name_of(x) for x in (call.query, *ropes)}
     no_mask = call.atten_mask is None
-    lone = "go without it"
+    lone, dropout = "go without it", traced(call.keep_prob) or call.keep_prob < 1
     return [
         (not call.packed, (f"query_rope in layout {call.layout}", "needs layout TND", "pass packed sequences")),
         (max(sizes) > axes.d, (f"rope of D={max(sizes)}", f"must not exceed D={axes.d}", "pad query and key")),
@@ -82,7 +83,7 @@ def _rope_rules(call: Call, axes: Axes) -> list[tuple[bool, tuple[str, str, str]
         (no_mask, ("atten_mask=None with query_rope", "needs a mask", "pass atten_mask")),
         (call.pse is not None, ("pse with query_rope", lone, "pass pse=None")),
         (call.dropout_mask is not None, ("dropout_mask with query_rope", lone, "pass dropout_mask=None")),
-        (call.keep_prob < 1, (f"keep_prob={call.keep_prob} with query_rope", "must be 1", "pass keep_prob=1.0")),
+        (dropout, (f"keep_prob={call.keep_prob} with query_rope", "must be 1", "pass keep_prob=1.0")),
         (_padded(call, axes), (f"D={axes.d} with query_rope", "must need no padding", "pass a multiple of 128")),
     ]
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from ascend_jax.attention.arguments import traced
 from ascend_jax.attention.dropout import split_words, unpack_keep_bits
 from ascend_jax.attention.fusion.arrange import by_sequence
 from ascend_jax.attention.fusion.axes import Axes
@@ -47,11 +48,11 @@ def inputs_of(call: Call, axes: Axes, sparse: Sparse, how: How) -> Inputs:
     window, masked = seen_keys(call, axes, sparse, how[:2])
     slopes = call.pse is not None and call.pse_type in (2, 3)
     settings = Settings(
-        scale=float(call.scale),
+        scale=call.scale,
         **how._asdict(),
         pse_type=call.pse_type,
         alibi_shift=call.q_start - call.kv_start,
-        keep_prob=float(call.keep_prob),
+        keep_prob=call.keep_prob,
         zero_empty_rows=_zero_empty_rows(call, sparse),
     )
     extras = Extras(
@@ -102,6 +103,6 @@ def _dropout(call: Call, axes: Axes) -> dict[str, Any]:
         bits = unpack_keep_bits(jnp.asarray(call.dropout_mask).reshape(-1), (axes.weights,))
         whole = (axes.batch, axes.n1, axes.s1, axes.s2)
         return {"keep": by_sequence(bits, axes, axes.q_lens) if axes.packed else bits.reshape(whole)}
-    if call.keep_prob >= 1:
+    if not traced(call.keep_prob) and call.keep_prob >= 1:
         return {}
     return {"philox": (split_words(call.seed), split_words(call.offset))}

@@ -3,6 +3,7 @@
 The name, the arguments and the seven results are those of torch_npu (op_plugin_functions.yaml of op-plugin).
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -27,7 +28,8 @@ class FusionAttention(NamedTuple):
     Attributes:
       attention_out: like query, with the head size of value.
       softmax_max, softmax_sum: float32 ``[B, N1, S1, 8]`` (TND ``[T, N1, 8]``), eight equal copies. Packed ones lie in memory
-        heads first, unless softmax_layout is "TND".
+        heads first, unless softmax_layout is "TND". They are constants to a gradient, as in torch_npu, whose backward is given
+        the gradient of attention_out alone (derivatives.yaml of op-plugin).
       softmax_out: empty.
       seed, offset: those of dropout; numels: weights that it draws for. Plain numbers, under jit as well.
     """
@@ -61,8 +63,8 @@ def npu_fusion_attention(  # noqa: PLR0913, PLR0917 - the operator's own signatu
     pse: Array | None = None,
     padding_mask: Array | None = None,
     atten_mask: Array | None = None,
-    scale: float = 1.0,
-    keep_prob: float = 1.0,
+    scale: float | Array = 1.0,
+    keep_prob: float | Array = 1.0,
     pre_tockens: int = OPEN,
     next_tockens: int = OPEN,
     inner_precise: int = 0,
@@ -100,6 +102,9 @@ def npu_fusion_attention(  # noqa: PLR0913, PLR0917 - the operator's own signatu
       atten_mask: bool or uint8, 1 where a key is hidden; ``[S1, S2]`` or behind ``[B, N1]``, ``[B, 1]`` or ``[1, 1]``, never
         broadcast; ``[2048, 2048]`` in sparse modes 2, 3, 4, 7 and 8 and ``[3072, 2048]`` in mode 6, whose content is known and
         not read. None: full attention, whatever the mode says.
+      scale: multiplies the scores. May be traced, and then has a gradient; another value compiles nothing anew.
+      keep_prob: share of the probabilities that dropout keeps, in (0, 1]; others are 0. May be traced: weights are then drawn
+        for whatever it is.
       pre_tockens, next_tockens: keys before and behind that a row sees, in modes 0 (from the top left), 4, 7 and 8 (from the
         bottom right). In mode 0 blocks outside of them are skipped whatever the mask says.
       inner_precise: 2 gives zeros in rows that see no key. Every other value gives the mean of the values of computed blocks.
@@ -165,9 +170,10 @@ def npu_fusion_attention_v2(
     return npu_fusion_attention(query, key, value, head_num, input_layout, **tokens, **options)
 
 
-def npu_flash_attention(query: Array, key: Array, value: Array, head_num: int, input_layout: str, **options: Any) -> Array:
-    """The output alone. torch_npu has no operator of this name: there it is ``npu_fusion_attention``, with seven results."""
-    return npu_fusion_attention(query, key, value, head_num, input_layout, **options).attention_out
+@functools.wraps(npu_fusion_attention, assigned=())  # its signature, for those who ask
+def npu_flash_attention(*arguments: Any, **options: Any) -> Array:
+    """``attention_out`` of ``npu_fusion_attention`` alone, for the same arguments. torch_npu has no operator of this name."""
+    return npu_fusion_attention(*arguments, **options).attention_out
 
 
 def _compute(call: Call, how: How) -> FusionAttention:
@@ -177,7 +183,8 @@ def _compute(call: Call, how: How) -> FusionAttention:
         return FusionAttention(*_zeros(call, axes), none, call.seed, call.offset, axes.weights)
     window, settings, extras, lengths = inputs_of(call, axes, sparse, how)
     found = tiled_attention(*qkv_of(call, axes), window, settings, extras=extras, lengths=lengths)
-    top, total = (pack_statistics(x, call.packed, call.softmax_layout) for x in (found.softmax_max, found.softmax_sum))
+    statistics = (jax.lax.stop_gradient(x) for x in (found.softmax_max, found.softmax_sum))
+    top, total = (pack_statistics(x, call.packed, call.softmax_layout) for x in statistics)
     return FusionAttention(laid_out(found.out, call.layout), top, total, none, call.seed, call.offset, axes.weights)
 
 

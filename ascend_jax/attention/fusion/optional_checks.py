@@ -3,6 +3,7 @@
 Source: AnalyzeOptionalInput and SetPseAlibiParams of op_host/arch22 and op_host/arch35 of flash_attention_score.
 """
 
+from ascend_jax.attention.arguments import traced
 from ascend_jax.attention.errors import TilingError
 from ascend_jax.attention.fusion.axes import Axes
 from ascend_jax.attention.fusion.call import Call, shape_of
@@ -128,7 +129,7 @@ def check_dropout_mask(call: Call, axes: Axes) -> None:
     """Type and size of dropout_mask: uint8, a bit for each weight; raises TilingError."""
     if call.dropout_mask is None:
         return
-    if not call.old and call.keep_prob == 1:
+    if not call.old and not traced(call.keep_prob) and call.keep_prob == 1:
         raise TilingError("dropout_mask with keep_prob=1.0", "must be absent", "pass keep_prob, or dropout_mask=None")
     if name_of(call.dropout_mask) != "uint8":
         raise TilingError(f"dropout_mask of type {name_of(call.dropout_mask)}", "must be uint8, one bit per weight", "pack it")

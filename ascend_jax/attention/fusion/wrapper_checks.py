@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ascend_jax.attention.arguments import traced
 from ascend_jax.attention.errors import ParamInvalidError
 from ascend_jax.attention.fusion.call import LAYOUTS, Call, GradCall
 
@@ -45,7 +46,7 @@ def _check_ranks(**tensors: Any) -> None:
 
 
 def _check_keep_prob(keep_prob: float) -> None:
-    if not 0 < keep_prob <= 1:
+    if not traced(keep_prob) and not 0 < keep_prob <= 1:
         raise ParamInvalidError(f"keep_prob={keep_prob}", "must lie in (0, 1]", "pass keep_prob=1.0 for no dropout")
 
 

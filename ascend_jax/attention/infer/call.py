@@ -52,7 +52,7 @@ class Call:
     learnable_sink: Any = None
     other_scales: tuple[tuple[str, Any], ...] = ()
     num_heads: int = 1
-    scale: float = 1.0
+    scale: Any = 1.0
     pre_tokens: int = INT_MAX
     next_tokens: int = INT_MAX
     input_layout: str = "BSH"

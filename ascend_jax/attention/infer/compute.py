@@ -27,7 +27,7 @@ def compute(f: Facts, how: How) -> tuple[Array, Array]:
     if f.empty or f.s2 + f.prefix_len == 0:
         return _filled(f)
     spans = spans_of(f)
-    settings = Settings(float(f.call.scale), **how._asdict(), pse_type=0, zero_empty_rows=zero_rows(f, spans))
+    settings = Settings(f.call.scale, **how._asdict(), pse_type=0, zero_empty_rows=zero_rows(f, spans))
     padding = padding_of(f, spans)
     query, (key, value) = query_of(f), keys_of(f)
     query, key, value = padding.rows(query), padding.keys(key), padding.keys(value)

@@ -41,7 +41,7 @@ def npu_fused_infer_attention_score(  # noqa: PLR0913 - the signature is torch_n
     key_rope: Any = None,
     key_rope_antiquant_scale: Any = None,
     num_heads: int = 1,
-    scale: float = 1.0,
+    scale: float | Array = 1.0,
     pre_tokens: int = INT_MAX,
     next_tokens: int = INT_MAX,
     input_layout: str = "BSH",

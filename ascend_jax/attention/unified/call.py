@@ -41,7 +41,7 @@ class Call:
     sinks: Any = None
     attn_mask: Any = None
     metadata: Any = None
-    softmax_scale: float = 1.0
+    softmax_scale: Any = 1.0
     mask_mode: int = 0
     win_left: int = -1
     win_right: int = -1

@@ -40,7 +40,7 @@ def attend(call: Call, sizes: Sizes, how: How) -> tuple[Array, Array]:
             key, value = (jnp.moveaxis(x, 0, 1).reshape(1, sizes.kv_heads, -1, x.shape[3]) for x in (key, value))
     else:
         lengths = _used_lengths(call, sizes)
-    settings = Settings(float(call.softmax_scale), **how._asdict(), zero_empty_rows=True)
+    settings = Settings(call.softmax_scale, **how._asdict(), zero_empty_rows=True)
     result = tiled_attention(query, key, value, _window(call, lengths), settings, lengths=lengths.given)
     return laid_out(result.out, call.layout_out), _log_sum(result, call)
 

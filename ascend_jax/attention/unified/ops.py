@@ -29,7 +29,7 @@ def flash_attn(  # noqa: PLR0913, PLR0917 (the operator's own signature)
     sinks: ArrayLike | None = None,
     attn_mask: ArrayLike | None = None,
     metadata: ArrayLike | None = None,
-    softmax_scale: float = 1.0,
+    softmax_scale: float | Array = 1.0,
     mask_mode: int = 0,
     win_left: int = -1,
     win_right: int = -1,
