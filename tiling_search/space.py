@@ -4,8 +4,10 @@ Occupancy grows with every field, so a block that overflows UB with the fewest s
 in every combination: such blocks are counted as rejected by UB without being listed one by one.
 """
 
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +31,10 @@ DEPTHS = {
 }
 """As far as the vendor's kernels go (four slots for P and V, three tiles ahead); fewest slots first."""
 L0_DEPTH = 2.0
+WIDE_FIELDS = (*BLOCK_FIELDS, "l0_depth")
+"""What a row of a wide space's blocks holds."""
+SLOTS = (1, 2, 3, 4)
+"""Of every buffer, in a wide space."""
 SPLIT_ROWS = 128
 """A usual block of q rows, by which the space judges whether cores would idle."""
 
@@ -39,7 +45,7 @@ class Space:
 
     Attributes:
       block_q, block_kv: multiples of 16 up to the lengths (of a group's packed rows).
-      others: the remaining block fields (``vector_rows``, ``ub_depth``, ``kv_split``), one row a choice.
+      others: the remaining fields of ``BLOCK_FIELDS``, or of ``WIDE_FIELDS`` in a wide space, one row a choice.
       depths: every choice of ``DEPTH_FIELDS``, fewest slots first, ``[F, 5]``.
     """
 
@@ -54,18 +60,18 @@ class Space:
         return len(self.block_q) * len(self.block_kv) * len(self.others) * len(self.depths)
 
     def blocks(self, most_q: int, most_kv: int) -> np.ndarray:
-        """Rows of ``BLOCK_FIELDS`` with blocks up to ``most_q`` and ``most_kv``, ``[N, 5]``."""
+        """Rows of ``BLOCK_FIELDS`` (or ``WIDE_FIELDS``) with blocks up to ``most_q`` and ``most_kv``, ``[N, 5]`` (6)."""
         block_q, block_kv = self.block_q[self.block_q <= most_q], self.block_kv[self.block_kv <= most_kv]
         q, kv, other = np.meshgrid(block_q, block_kv, np.arange(len(self.others)), indexing="ij")
         return np.column_stack([q.ravel(), kv.ravel(), self.others[other.ravel()]]).astype(np.float64)
 
     @property
     def least(self) -> np.ndarray:
-        """The smallest block of each kind, a row of ``BLOCK_FIELDS``."""
+        """The smallest block of each kind, a row of blocks."""
         return np.array([STEP, STEP, *self.others.min(axis=0)], np.float64)
 
     def probes(self) -> np.ndarray:
-        """Each block size beside the smallest other one, with the smallest rest: rows of ``BLOCK_FIELDS``."""
+        """Each block size beside the smallest other one, with the smallest rest: rows of blocks."""
         rows = []
         for column, sizes in enumerate((self.block_q, self.block_kv)):
             rows.append(np.tile(self.least, (int(np.count_nonzero(sizes <= LARGEST_BLOCK)), 1)))
@@ -73,25 +79,46 @@ class Space:
         return np.concatenate(rows)
 
 
-def depth_rows(kernel: Kernel) -> np.ndarray:
+def depth_rows(kernel: Kernel, depths: Mapping[str, tuple[int, ...]] = DEPTHS) -> np.ndarray:
     """Every choice of ``DEPTH_FIELDS``, fewest slots first, ``[F, 5]``; one slot where it makes no difference to ``kernel``."""
-    choices = ((1,) if name in kernel.ignores else DEPTHS[name] for name in DEPTH_FIELDS)
+    choices = ((1,) if name in kernel.ignores else depths[name] for name in DEPTH_FIELDS)
     return np.array(list(product(*choices)), np.float64)
 
 
 def build_space(spec: NpuSpec, work: Attention, kernel: Kernel) -> Space:
     """Multiples of 16 up to the lengths, the Vector's steps and slots, and splits of the keys where cores would idle."""
+    slots = (1,) if "ub_depth" in kernel.ignores else (1, 2)
+    return Space(*_block_sizes(work), _others(kernel, slots, _splits(spec, work)), depth_rows(kernel))
+
+
+def build_wide_space(spec: NpuSpec, work: Attention, kernel: Kernel) -> Space:
+    """As :func:`build_space`, with 1 to 4 slots of every buffer, L0 included, and splits of the keys whatever the cores do.
+
+    Splits are 1 to 8, and powers of two up to the number of cube cores.
+    """
+    slots = (1,) if "ub_depth" in kernel.ignores else SLOTS
+    depths = {name: DEPTHS[name] if name == "preload" else SLOTS for name in DEPTH_FIELDS}
+    powers = [2**power for power in range(12) if 2**power <= spec.cube_cores]
+    splits = _long_enough(work, {*range(1, 9), *powers})
+    return Space(*_block_sizes(work), _others(kernel, slots, splits, SLOTS), depth_rows(kernel, depths))
+
+
+SPACES = {"usual": build_space, "wide": build_wide_space}
+"""By name."""
+
+
+def _block_sizes(work: Attention) -> tuple[np.ndarray, np.ndarray]:
+    """Multiples of 16 up to the lengths of q (of a group's packed rows) and of keys."""
     lengths = sequences(work)
     group = int(work.q_heads) // int(work.kv_heads)
     q_len, kv_len = (max(int(np.max(length)), 1) for length in (lengths.q_len, lengths.kv_len))
+    return np.arange(STEP, whole_steps(q_len * group) + 1, STEP), np.arange(STEP, whole_steps(kv_len) + 1, STEP)
+
+
+def _others(kernel: Kernel, *choices: tuple[int, ...]) -> np.ndarray:
+    """Every choice of ``vector_rows`` with every one of ``choices``."""
     rows = (STEP,) if "vector_rows" in kernel.ignores else (8, 16, 32, 64)
-    slots = (1,) if "ub_depth" in kernel.ignores else (1, 2)
-    return Space(
-        block_q=np.arange(STEP, whole_steps(q_len * group) + 1, STEP),
-        block_kv=np.arange(STEP, whole_steps(kv_len) + 1, STEP),
-        others=np.array(list(product(rows, slots, _splits(spec, work)))),
-        depths=depth_rows(kernel),
-    )
+    return np.array(list(product(rows, *choices)))
 
 
 def _splits(spec: NpuSpec, work: Attention) -> tuple[int, ...]:
@@ -107,11 +134,21 @@ def _splits(spec: NpuSpec, work: Attention) -> tuple[int, ...]:
     if tasks >= (16 if rows <= SPLIT_ROWS else 1) * spec.cube_cores:
         return (1,)
     powers = [2**power for power in range(12) if 2 ** (power - 1) * max(tasks, 1) < spec.cube_cores]
-    longest = int(np.max(lengths.kv_len))
-    return tuple(split for split in sorted({*range(1, 9), *powers}) if split == 1 or split * STEP <= longest)
+    return _long_enough(work, {*range(1, 9), *powers})
+
+
+def _long_enough(work: Attention, splits: Set[int]) -> tuple[int, ...]:
+    """Those of ``splits`` of which every part gets keys."""
+    longest = int(np.max(sequences(work).kv_len))
+    return tuple(split for split in sorted(splits) if split == 1 or split * STEP <= longest)
+
+
+def named_blocks(block: Sequence[Any] | np.ndarray) -> dict[str, Any]:
+    """The fields of one row of blocks, or its columns; ``l0_depth`` only in those of a wide space."""
+    return dict(zip(WIDE_FIELDS[: len(block)], block, strict=True))
 
 
 def tiling_of(block: np.ndarray, depth: np.ndarray) -> Tiling:
     """The tiling of one row of blocks and one of depths, as whole numbers."""
-    fields = dict(zip(BLOCK_FIELDS, block, strict=True)) | dict(zip(DEPTH_FIELDS, depth, strict=True))
-    return Tiling(l0_depth=int(L0_DEPTH), **{name: int(value) for name, value in fields.items()})
+    fields = {"l0_depth": L0_DEPTH} | named_blocks(block) | dict(zip(DEPTH_FIELDS, depth, strict=True))
+    return Tiling(**{name: int(value) for name, value in fields.items()})

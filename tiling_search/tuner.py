@@ -3,10 +3,9 @@
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,29 +17,14 @@ from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.verdict import Verdict
 from ascend_jax.workload.attention import Attention
 from tiling_search.effort import FULL, Effort
-from tiling_search.exhaustive import Evaluator, Scores, chunks, within_ub
+from tiling_search.exhaustive import Evaluator, chunks, within_ub
+from tiling_search.kept import Found, best_depths, count_verdicts, keep, merged
 from tiling_search.nearest import nearest_that_fits
 from tiling_search.result import Candidate, TuningResult
 from tiling_search.space import Space, build_space, tiling_of
 
 COARSE = 128
 """From this power of two on, block sizes are alike for a search that may be stopped."""
-UB_UNIT = 32
-"""UB bytes come in blocks of this size."""
-
-
-Timed = tuple[float, np.ndarray]
-"""Best seconds over the depths, and the block row."""
-
-
-class Found(NamedTuple):
-    """What one pass over a space keeps."""
-
-    best: list[Timed]
-    """The fastest blocks so far."""
-    front: dict[int, Timed]
-    """The fastest block per number of UB blocks."""
-    verdicts: Counter[int]
 
 
 def tune(  # noqa: PLR0913 (each is a choice of the caller's)
@@ -130,16 +114,16 @@ def _search(
     found, looked = Found([], {}, Counter()), 0
     for chunk, fits in _order(every, least, effort, depths):
         if fits:
-            found = _keep(found, chunk[evaluator.share.rows(len(chunk))], evaluator.scores(chunk), most)
+            found = keep(found, chunk[evaluator.share.rows(len(chunk))], evaluator.scores(chunk), most)
         else:
-            found = found._replace(verdicts=found.verdicts + _count(evaluator.verdicts(chunk)))
+            found = found._replace(verdicts=found.verdicts + count_verdicts(evaluator.verdicts(chunk)))
         looked += len(chunk) * depths
         if progress:
             progress(space.size - listed + looked, space.size)
         effort.watch(looked, found.best[0][0] if found.best else None)
         if any(evaluator.share.gather(effort.over(started))):
             break
-    found = _merged(evaluator.share.gather(found), most)
+    found = merged(evaluator.share.gather(found), most)
     found.verdicts[Verdict.UB_OVERFLOW] += space.size - listed
     return found, looked, looked == listed
 
@@ -156,74 +140,10 @@ def _order(every: np.ndarray, least: np.ndarray, effort: Effort, depths: int) ->
     yield from ((chunk, False) for chunk in chunks(others))
 
 
-def _merged(parts: Sequence[Found], most: int) -> Found:
-    """What several processes found, each in rows of its own, as one would have found it in all rows."""
-    if len(parts) == 1:
-        return parts[0]
-    best = sorted((entry for part in parts for entry in part.best), key=_by_time)[:most]
-    front = _staircase([item for part in parts for item in part.front.items()])
-    return Found(best, front, sum((part.verdicts for part in parts), Counter()))
-
-
 def _coarse_first(blocks: np.ndarray) -> np.ndarray:
     """Blocks of which both sizes are multiples of a large power of two before the others, so that any prefix is a grid."""
     sizes = np.gcd(blocks[:, 0].astype(int), blocks[:, 1].astype(int))
     return blocks[np.argsort(COARSE - np.gcd(sizes, COARSE), kind="stable")]
-
-
-def _count(verdicts: np.ndarray) -> Counter[int]:
-    """How often each verdict occurs; the usual ones are looked for first, and no more once all are found."""
-    counts: Counter[int] = Counter()
-    for code in (Verdict.UB_OVERFLOW, Verdict.L1_OVERFLOW, *Verdict):
-        if code not in counts and counts.total() < verdicts.size:
-            counts[int(code)] = int(np.count_nonzero(verdicts == code))
-    return counts
-
-
-def _keep(found: Found, blocks: np.ndarray, scores: Scores, most: int) -> Found:
-    """Merge a chunk into what is kept: the ``most`` fastest blocks, the fastest per UB size, and the verdicts."""
-    if not len(blocks):
-        return found
-    per_block = scores.seconds.min(axis=1)
-    fastest = np.argsort(per_block, kind="stable")[:most]
-    best = [(float(per_block[row]), blocks[row]) for row in fastest if np.isfinite(per_block[row])]
-    best = sorted(found.best + best, key=_by_time)[:most]
-    return Found(best, _merge_front(found.front, blocks, scores), found.verdicts + _count(scores.verdicts))
-
-
-def _by_time(entry: Timed) -> tuple[float, tuple[float, ...]]:
-    """By seconds; of equals the smaller block first."""
-    return entry[0], tuple(entry[1])
-
-
-def _merge_front(front: dict[int, Timed], blocks: np.ndarray, scores: Scores) -> dict[int, Timed]:
-    """The staircase of ``front`` and a chunk."""
-    seconds, units = _best_per_ub(scores)
-    order = np.lexsort((seconds.ravel(), units.ravel()))
-    improving = np.minimum.accumulate(seconds.ravel()[order])
-    keep = order[np.flatnonzero(np.diff(improving, prepend=np.inf) < 0)]
-    entries = [(int(units.ravel()[at]), (float(seconds.ravel()[at]), blocks[at // seconds.shape[1]])) for at in keep]
-    return _staircase([*front.items(), *entries])
-
-
-def _staircase(entries: Iterable[tuple[int, Timed]]) -> dict[int, Timed]:
-    """The fastest per UB size; a size stays only if no smaller one is as fast."""
-    merged: dict[int, Timed] = {}
-    least = np.inf
-    for size, entry in sorted(entries, key=lambda item: (item[0], *_by_time(item[1]))):
-        if entry[0] < least:
-            merged[size], least = entry, entry[0]
-    return merged
-
-
-def _best_per_ub(scores: Scores) -> tuple[np.ndarray, np.ndarray]:
-    """Of the depths that take the same UB, the fastest: seconds and UB blocks, ``[N, G]``."""
-    _, group = np.unique(scores.ub_bytes[:: max(len(scores.ub_bytes) // 8, 1)], axis=1, return_inverse=True)
-    columns = [np.flatnonzero(group == number) for number in range(group.max() + 1)]
-    if any(np.any(scores.ub_bytes[:, alike] != scores.ub_bytes[:, alike[:1]]) for alike in columns):
-        columns = [np.array([column]) for column in range(scores.ub_bytes.shape[1])]  # alike in the sample only
-    seconds = np.stack([scores.seconds[:, alike].min(axis=1) for alike in columns], axis=1)
-    return seconds, scores.ub_bytes[:, [alike[0] for alike in columns]] // UB_UNIT
 
 
 def _refine(evaluator: Evaluator, found: Found) -> list[Tiling]:
@@ -232,16 +152,9 @@ def _refine(evaluator: Evaluator, found: Found) -> list[Tiling]:
     tilings = []
     for chunk in chunks(np.asarray(rows)):
         own = chunk[evaluator.share.rows(len(chunk))]
-        for part in evaluator.share.gather(list(_best_depths(own, evaluator.scores(chunk)))):
+        for part in evaluator.share.gather(list(best_depths(own, evaluator.scores(chunk)))):
             tilings += [tiling_of(block, evaluator.depths[depth]) for block, depth in part]
     return list(dict.fromkeys(tilings))
-
-
-def _best_depths(blocks: np.ndarray, scores: Scores) -> Iterator[tuple[np.ndarray, int]]:
-    """Each block with the number of its best depths within each UB size that it can have."""
-    for block, seconds, ub_bytes in zip(blocks, scores.seconds, scores.ub_bytes, strict=True):
-        for size in np.unique(ub_bytes[np.isfinite(seconds)]):
-            yield block, int(np.argmin(np.where(ub_bytes <= size, seconds, np.inf)))
 
 
 def _exact(evaluator: Evaluator, tilings: list[Tiling]) -> list[Candidate]:
