@@ -92,10 +92,6 @@ class Alone:
 ALONE = Alone()
 
 
-def _as_numpy(prepared: Prepared) -> Prepared:
-    return jax.tree.map(np.asarray, prepared)
-
-
 @dataclass(frozen=True)
 class Evaluator:
     """Scores blocks of one problem on one chip, and reports on tilings; compiled once for chunks of fixed sizes.
@@ -110,9 +106,9 @@ class Evaluator:
     fit: Callable[..., Array]
     prepare: Callable[..., Prepared]
     score: Callable[..., tuple[Array, Array, Array]]
+    prepare_here: Callable[..., Prepared]
+    """As ``prepare``, with all rows in this process, for reports."""
     report: Callable[..., Report]
-    read: Callable[[Prepared], Prepared] = _as_numpy
-    """What is prepared, as numpy arrays of all rows of the chunk."""
     share: Share = ALONE
 
     @classmethod
@@ -147,7 +143,7 @@ class Evaluator:
         models = (kernel.name, overlap.name) if named else (kernel, overlap)
         key = f"{models}|{shapes}|{jax.tree.structure(inputs)}"
         prepare, score, report, fit, fit_least = compiled(folder if named else None, key, inputs, trace)
-        return cls(numbers, given, rows, fit_least, fit, prepare, score, report)
+        return cls(numbers, given, rows, fit_least, fit, prepare, score, prepare, report)
 
     @_in_float64
     def least(self, blocks: np.ndarray) -> np.ndarray:
@@ -175,7 +171,8 @@ class Evaluator:
     @_in_float64
     def scores(self, blocks: np.ndarray) -> Scores:
         """Scores of all depths on ``blocks`` (rows of ``BLOCK_FIELDS``, 1 to ``CHUNK`` of them)."""
-        columns, prepared = self._prepare(blocks)
+        columns = _columns(_filled(blocks, CHUNK))
+        prepared = self.prepare(self.spec, self.given, columns)
         out = self.score(self.spec, self.given, prepared, columns, _columns(self.depths))
         return Scores(*(self._own(part, len(blocks)) for part in out))
 
@@ -186,18 +183,16 @@ class Evaluator:
         names = [item.name for item in fields(Tiling)]
         for start in range(0, len(tilings), CHUNK):
             rows = np.array([[getattr(one, name) for name in names] for one in tilings[start : start + CHUNK]], np.float64)
-            _, prepared = self._prepare(rows[:, [names.index(name) for name in BLOCK_FIELDS]])
-            ready = Tiling(**dict(zip(names, _columns(_filled(rows, CHUNK)), strict=True))), self.read(prepared)
+            columns = _columns(_filled(rows, CHUNK))
+            blocks = tuple(columns[names.index(name)] for name in BLOCK_FIELDS)
+            prepared = jax.tree.map(np.asarray, self.prepare_here(self.spec, self.given, blocks))
+            ready = Tiling(**dict(zip(names, columns, strict=True))), prepared
             for at in range(0, len(rows), REPORTS):
                 tiling, few = jax.tree.map(lambda leaf, at=at: leaf[at : at + REPORTS], ready)
                 leaves, structure = jax.tree.flatten(self.report(self.spec, self.given, few, tiling))
                 each = zip(*map(np.asarray, leaves), strict=True)
                 found += [structure.unflatten(one) for one in islice(each, len(rows) - at)]
         return found
-
-    def _prepare(self, blocks: np.ndarray) -> tuple[Columns, Prepared]:
-        columns = _columns(_filled(blocks, CHUNK))
-        return columns, self.prepare(self.spec, self.given, columns)
 
     def _own(self, rows: Any, count: int) -> np.ndarray:
         """Of a chunk's results, those of this process, without what only fills the chunk up."""

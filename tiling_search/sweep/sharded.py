@@ -48,6 +48,7 @@ class _Programs(NamedTuple):
     fit: Callable[..., Any]
     prepare: Callable[..., Any]
     score: Callable[..., Any]
+    prepare_here: Callable[..., Any]
     report: Callable[..., Any]
 
 
@@ -64,14 +65,14 @@ class OnDevices:
     def __init__(self, devices: Sequence[Any]) -> None:
         if not devices:
             raise ValueError("no devices: give at least one")
-        mesh = Mesh(np.array(devices), (BLOCKS,))
-        self._blocks, self._everywhere = (NamedSharding(mesh, spec) for spec in (PartitionSpec(BLOCKS), PartitionSpec()))
+        self._mesh = Mesh(np.array(devices), (BLOCKS,))
+        self._blocks = NamedSharding(self._mesh, PartitionSpec(BLOCKS))
         self._devices, self._each = len(devices), -(-CHUNK // len(devices))
         owners = [device.process_index for device in devices]
         self._firsts = [owners.index(process) for process in dict.fromkeys(owners)]
         mine = [place for place, owner in enumerate(owners) if owner == jax.process_index()]
         self._rows = mine[0] * self._each, (mine[-1] + 1) * self._each
-        self._replicate = jax.jit(lambda tree: tree, out_shardings=self._everywhere)
+        self._replicate = jax.jit(lambda tree: tree, out_shardings=NamedSharding(self._mesh, PartitionSpec()))
         self._programs = cache(self._programs_of)
 
     def __call__(
@@ -80,7 +81,7 @@ class OnDevices:
         """As :meth:`tiling_search.exhaustive.Evaluator.build`; nothing is kept in ``folder``: jax's own cache does that."""
         with jax.enable_x64(True):
             numbers, given = as_arrays(spec), problem(work)
-        return Evaluator(numbers, given, depth_rows(kernel), *self._programs(kernel, overlap), read=self._read, share=self)
+        return Evaluator(numbers, given, depth_rows(kernel), *self._programs(kernel, overlap), share=self)
 
     def rows(self, count: int) -> slice:
         start, stop = (min(row, count) for row in self._rows)
@@ -108,9 +109,6 @@ class OnDevices:
         rows = jax.make_array_from_callback(shape, self._blocks, lambda index: sent[None])
         return np.asarray(self._replicate(rows))[self._firsts]
 
-    def _read(self, prepared: Any) -> Any:
-        return jax.tree.map(np.asarray, self._replicate(prepared))
-
     def _cut(self, columns: Columns) -> Columns:
         """Columns ``[CHUNK]``, filled up to what the devices share evenly, a part on each."""
         filler = self._each * self._devices - CHUNK
@@ -121,21 +119,25 @@ class OnDevices:
         )
 
     def _programs_of(self, kernel: Kernel, overlap: Overlap) -> _Programs:
-        def compiled(function: Callable[..., Any], wanted: dict[str, Any], **sharding: Any) -> Callable[..., Any]:
-            return jax.jit(function, compiler_options=options(wanted), **sharding)
+        one, cut = PartitionSpec(), PartitionSpec(BLOCKS)
+
+        def sharded(function: Callable[..., Any], wanted: dict[str, Any], *specs: PartitionSpec) -> Callable[..., Any]:
+            """By ``shard_map``: a partitioner would have the devices agree on when to end a loop, without need."""
+            mapped = jax.shard_map(function, mesh=self._mesh, in_specs=specs, out_specs=cut, check_vma=False)
+            return jax.jit(mapped, compiler_options=options(wanted))
 
         fits = lambda *args: fit_depths(*args, kernel)  # noqa: E731
-        least = compiled(fits, OFTEN)
-        fit = compiled(fits, OFTEN, out_shardings=self._blocks)
-        prepare = compiled(lambda *args: prepare_blocks(*args, kernel, overlap), SELDOM, out_shardings=self._blocks)
-        score = compiled(lambda *args: score_depths(*args, kernel), MILLIONS, out_shardings=self._blocks)
-        report = compiled(lambda *args: report_tilings(*args, kernel), SELDOM)
+        fit = sharded(fits, OFTEN, one, one, cut, one)
+        prepares = lambda *args: prepare_blocks(*args, kernel, overlap)  # noqa: E731
+        prepare = sharded(prepares, SELDOM, one, one, cut)
+        score = sharded(lambda *args: score_depths(*args, kernel), MILLIONS, one, one, cut, cut, one)
         return _Programs(
-            least,
+            jax.jit(fits, compiler_options=options(OFTEN)),
             lambda spec, given, blocks, depths: _own(fit(spec, given, self._cut(blocks), depths)),
             lambda spec, given, blocks: prepare(spec, given, self._cut(blocks)),
             lambda spec, given, ready, blocks, depths: tuple(map(_own, score(spec, given, ready, self._cut(blocks), depths))),
-            report,
+            jax.jit(prepares, compiler_options=options(SELDOM)),
+            jax.jit(lambda *args: report_tilings(*args, kernel), compiler_options=options(SELDOM)),
         )
 
 
