@@ -96,6 +96,12 @@ def workloads(*, target: str | None) -> None:
 @model_options
 @effort_options
 @store_option
+@click.option(
+    "--space",
+    type=click.Choice(("usual", "wide")),
+    default="usual",
+    help="wide: up to 4 slots of every buffer, L0 included, and every split of the keys [usual].",
+)
 @click.option("--top", type=click.IntRange(min=1), default=10, metavar="K", help="How many of the fastest to list [10].")
 def tune(  # noqa: PLR0913 (the command's options)
     *,
@@ -105,6 +111,7 @@ def tune(  # noqa: PLR0913 (the command's options)
     overlap: str,
     target: str | None,
     place: Path | None,
+    space: str,
     top: int,
     effort: str,
     max_evals: int | None,
@@ -137,14 +144,14 @@ def tune(  # noqa: PLR0913 (the command's options)
     with SearchProgress() as progress, interruptible() as interrupted:
         watch = note.watching(progress.watch)
         within = limited(effort, max_evals=max_evals, budget_s=budget_s, stop=interrupted, watch=watch)
-        asked = {"kernel": kernel, "overlap": overlap, "top": top, "progress": progress, "programs": folder, "effort": within}
-        result = tune(spec, work, name=name, **asked)
+        asked = {"kernel": kernel, "overlap": overlap, "top": top, "space": space, "effort": within}
+        result = tune(spec, work, name=name, progress=progress, programs=folder, **asked)
     data = tuning_dict(result)
     note("end", exact=data["exact"], interrupted=interrupted.pressed, best=data["best"] and data["best"]["tiling"])
     _deliver(data, target, "show_tuning")
     from tiling_search.store.keep import keep, search_key
 
-    _warn(keep(place, search_key(spec, work, kernel, overlap), result=result))
+    _warn(keep(place, search_key(spec, work, kernel, overlap, space), result=result))
     if interrupted.pressed:
         click.get_current_context().exit(INTERRUPTED)
     if result.best is None:

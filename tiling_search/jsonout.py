@@ -53,7 +53,8 @@ def tuning_dict(result: TuningResult) -> Json:
         "top": [candidate_dict(candidate) for candidate in result.top],
         "pareto": [candidate_dict(candidate) for candidate in result.pareto],
         "rejected": {code: int(count) for code, count in result.rejected.items()},
-        "space": {"candidates": int(result.candidates), "feasible": int(result.feasible)},
+        "space": {"candidates": int(result.candidates), "feasible": int(result.feasible)}
+        | {"evaluated": int(result.evaluated), "bounded": int(result.bounded)},
         "exact": bool(result.exact),
         "evaluations_per_s": number(result.evaluations_per_s),
         "provenance": dict(result.provenance),

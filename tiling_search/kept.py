@@ -29,6 +29,15 @@ class Found(NamedTuple):
     """How often each came."""
 
 
+class Outcome(NamedTuple):
+    """What a search found, points evaluated one by one, legal ones that a bound rules out, and whether that is all."""
+
+    found: Found
+    evaluated: int
+    bounded: int
+    exact: bool
+
+
 def merged(parts: Sequence[Found], most: int) -> Found:
     """What several processes found, each in rows of its own, as one would have found it in all rows."""
     if len(parts) == 1:

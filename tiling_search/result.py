@@ -41,8 +41,9 @@ class TuningResult:
       pareto: candidates that no other beats in both latency and UB bytes, fastest first.
       rejected: how many candidates got each verdict other than FITS.
       candidates, feasible: size of the space, and how many of it fit.
-      evaluated: candidates looked at one by one; the others overflow UB with the fewest slots.
-      exact: whether every candidate was evaluated or cannot fit, so that no better one is in the space.
+      evaluated: candidates looked at one by one; the others overflow with the fewest slots, or are ``bounded``.
+      bounded: candidates that fit and that a lower bound rules out; 0 in the usual space.
+      exact: whether every candidate was evaluated, ruled out, or cannot fit, so that no better one is in the space.
       search_s: seconds spent evaluating.
       nearest: when nothing fits, the smallest candidate, which comes closest.
       would_fit: when nothing fits, the nearest workload that would, as words.
@@ -60,6 +61,7 @@ class TuningResult:
     candidates: int
     feasible: int
     evaluated: int
+    bounded: int
     exact: bool
     search_s: float
     nearest: Candidate | None

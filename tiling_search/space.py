@@ -35,6 +35,7 @@ WIDE_FIELDS = (*BLOCK_FIELDS, "l0_depth")
 """What a row of a wide space's blocks holds."""
 SLOTS = (1, 2, 3, 4)
 """Of every buffer, in a wide space."""
+WIDE_DEPTHS = {name: DEPTHS[name] if name == "preload" else SLOTS for name in DEPTH_FIELDS}
 SPLIT_ROWS = 128
 """A usual block of q rows, by which the space judges whether cores would idle."""
 
@@ -97,10 +98,9 @@ def build_wide_space(spec: NpuSpec, work: Attention, kernel: Kernel) -> Space:
     Splits are 1 to 8, and powers of two up to the number of cube cores.
     """
     slots = (1,) if "ub_depth" in kernel.ignores else SLOTS
-    depths = {name: DEPTHS[name] if name == "preload" else SLOTS for name in DEPTH_FIELDS}
     powers = [2**power for power in range(12) if 2**power <= spec.cube_cores]
     splits = _long_enough(work, {*range(1, 9), *powers})
-    return Space(*_block_sizes(work), _others(kernel, slots, splits, SLOTS), depth_rows(kernel, depths))
+    return Space(*_block_sizes(work), _others(kernel, slots, splits, SLOTS), depth_rows(kernel, WIDE_DEPTHS))
 
 
 SPACES = {"usual": build_space, "wide": build_wide_space}

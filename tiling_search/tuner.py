@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,10 +19,12 @@ from ascend_jax.verdict import Verdict
 from ascend_jax.workload.attention import Attention
 from tiling_search.effort import FULL, Effort
 from tiling_search.exhaustive import Evaluator, chunks, within_ub
-from tiling_search.kept import Found, best_depths, count_verdicts, keep, merged
+from tiling_search.kept import Found, Outcome, best_depths, count_verdicts, keep, merged
 from tiling_search.nearest import nearest_that_fits
 from tiling_search.result import Candidate, TuningResult
-from tiling_search.space import Space, build_space, tiling_of
+from tiling_search.space import SPACES, Space, tiling_of
+from tiling_search.wide import search_wide
+from tiling_search.wide_evaluator import WideEvaluator
 
 COARSE = 128
 """From this power of two on, block sizes are alike for a search that may be stopped."""
@@ -38,6 +41,7 @@ def tune(  # noqa: PLR0913 (each is a choice of the caller's)
     progress: Callable[[int, int], None] | None = None,
     programs: Path | None = None,
     effort: Effort = FULL,
+    space: str = "usual",
     evaluators: Callable[..., Evaluator] = Evaluator.build,
 ) -> TuningResult:
     """Evaluate every tiling of ``work`` on ``spec`` and return the best, exactly; or, within an ``effort``, the best so far.
@@ -55,10 +59,13 @@ def tune(  # noqa: PLR0913 (each is a choice of the caller's)
       programs: a folder to keep compiled programs in, so that the next process need not trace and compile.
       effort: when to stop before all were evaluated; coarse blocks then come first, and the result is ``exact`` only if it
         was not stopped.
-      evaluators: builds what evaluates, as ``Evaluator.build`` does; for several devices.
+      space: ``usual``, or ``wide``: 1 to 4 slots of every buffer, L0 included, and splits of the keys whatever the cores do.
+        Its points are evaluated or ruled out by a bound, so that the result is as exact.
+      evaluators: builds what evaluates, as ``Evaluator.build`` does; for several devices. The usual space's only.
 
     Raises:
-      ValueError: no such kernel or overlap, a path that the chip lacks, or ``top`` below 1.
+      ValueError: no such kernel, overlap or space, a path that the chip lacks, ``top`` below 1, or ``evaluators`` for a
+        wide space.
 
     >>> from ascend_jax.hardware import load_chip
     >>> from ascend_jax.workload.presets import load_preset
@@ -69,13 +76,15 @@ def tune(  # noqa: PLR0913 (each is a choice of the caller's)
     if top < 1:
         raise ValueError(f"top={top} must be at least 1")
     kernel, overlap = chosen(spec, kernel, overlap)
-    space = build_space(spec, work, kernel)
-    evaluator = evaluators(spec, work, kernel, overlap, programs)
+    make_space, build = _space(space, evaluators)
+    among = make_space(spec, work, kernel)
+    evaluator = build(spec, work, kernel, overlap, programs)
     started = time.perf_counter()
-    found, evaluated, exact = _search(evaluator, space, top, progress, effort)
+    search: Callable[..., Outcome] = search_wide if isinstance(evaluator, WideEvaluator) else _search
+    outcome = search(evaluator, among, top, progress, effort)
     search_s = time.perf_counter() - started
-    fits = [one for one in _exact(evaluator, _refine(evaluator, found)) if one.verdict is Verdict.FITS]
-    nearest = None if fits else _nearest(evaluator, space)
+    fits = [one for one in _exact(evaluator, _refine(evaluator, outcome.found)) if one.verdict is Verdict.FITS]
+    nearest = None if fits else _nearest(evaluator, among)
     return TuningResult(
         chip=spec.name or spec.architecture,
         workload=work,
@@ -84,16 +93,28 @@ def tune(  # noqa: PLR0913 (each is a choice of the caller's)
         overlap=overlap.name,
         top=tuple(_distinct(fits, int(spec.vector_cores_per_cube))[:top]),
         pareto=tuple(_pareto(fits)),
-        rejected=_rejected(found),
-        candidates=space.size,
-        feasible=found.verdicts[Verdict.FITS],
-        exact=exact,
-        evaluated=evaluated,
+        rejected=_rejected(outcome.found),
+        candidates=among.size,
+        feasible=outcome.found.verdicts[Verdict.FITS],
+        exact=outcome.exact,
+        evaluated=outcome.evaluated,
+        bounded=outcome.bounded,
         search_s=search_s,
         nearest=nearest,
         would_fit=nearest_that_fits(spec, work, nearest.tiling, kernel) if nearest else "",
         provenance=_provenance(kernel, overlap),
     )
+
+
+def _space(name: str, evaluators: Callable[..., Evaluator]) -> tuple[Callable[..., Space], Callable[..., Any]]:
+    """What makes the space called ``name``, and what builds its evaluator."""
+    if name not in SPACES:
+        raise ValueError(f"space={name!r} must be one of {', '.join(SPACES)}")
+    if name != "wide":
+        return SPACES[name], evaluators
+    if evaluators != Evaluator.build:
+        raise ValueError("space='wide' has an evaluator of its own: leave evaluators out, or search the usual space")
+    return SPACES[name], WideEvaluator.build
 
 
 def _rejected(found: Found) -> dict[str, int]:
@@ -102,7 +123,7 @@ def _rejected(found: Found) -> dict[str, int]:
 
 def _search(
     evaluator: Evaluator, space: Space, top: int, progress: Callable[[int, int], None] | None, effort: Effort
-) -> tuple[Found, int, bool]:
+) -> Outcome:
     """Times of the blocks that fit, then verdicts of those that do not; how many candidates had either, and whether all had.
 
     Blocks that overflow UB with the fewest slots are not looked at one by one: they do so with all depths.
@@ -125,7 +146,7 @@ def _search(
             break
     found = merged(evaluator.share.gather(found), most)
     found.verdicts[Verdict.UB_OVERFLOW] += space.size - listed
-    return found, looked, looked == listed
+    return Outcome(found, looked, 0, looked == listed)
 
 
 def _order(every: np.ndarray, least: np.ndarray, effort: Effort, depths: int) -> Iterator[tuple[np.ndarray, bool]]:
@@ -146,7 +167,7 @@ def _coarse_first(blocks: np.ndarray) -> np.ndarray:
     return blocks[np.argsort(COARSE - np.gcd(sizes, COARSE), kind="stable")]
 
 
-def _refine(evaluator: Evaluator, found: Found) -> list[Tiling]:
+def _refine(evaluator: Evaluator | WideEvaluator, found: Found) -> list[Tiling]:
     """The best depths of each block kept: the fastest, of equals the fewest slots; for the front, of each UB size too."""
     rows = np.unique(np.array([entry[1] for entry in (*found.best, *found.front.values())]), axis=0) if found.best else []
     tilings = []
@@ -157,7 +178,7 @@ def _refine(evaluator: Evaluator, found: Found) -> list[Tiling]:
     return list(dict.fromkeys(tilings))
 
 
-def _exact(evaluator: Evaluator, tilings: list[Tiling]) -> list[Candidate]:
+def _exact(evaluator: Evaluator | WideEvaluator, tilings: list[Tiling]) -> list[Candidate]:
     """Reports of ``tilings`` in float64, fastest first; of equals the one with fewer bytes of UB, then smaller blocks."""
     each = [Candidate(tiling, report) for tiling, report in zip(tilings, evaluator.reports(tilings), strict=True)]
     return sorted(each, key=lambda one: (float(one.report.seconds), _ub(one), one.tiling.block_q, one.tiling.block_kv))
@@ -173,7 +194,7 @@ def _distinct(candidates: list[Candidate], vector_cores: int) -> list[Candidate]
     for one in candidates:
         t = one.tiling
         rows = min(t.vector_rows, -(-t.block_q // vector_cores))
-        seen.setdefault((t.block_q, t.block_kv, rows, t.ub_depth, t.kv_split), one)
+        seen.setdefault((t.block_q, t.block_kv, rows, t.ub_depth, t.l0_depth, t.kv_split), one)
     return list(seen.values())
 
 
@@ -186,7 +207,7 @@ def _pareto(candidates: list[Candidate]) -> list[Candidate]:
     return front
 
 
-def _nearest(evaluator: Evaluator, space: Space) -> Candidate:
+def _nearest(evaluator: Evaluator | WideEvaluator, space: Space) -> Candidate:
     """The smallest tiling of the space: if it does not fit, nothing does."""
     return _exact(evaluator, [tiling_of(space.least, space.depths[0])])[0]
 

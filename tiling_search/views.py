@@ -178,5 +178,6 @@ def _rejected(page: Page, result: Json) -> None:
         page.table(["verdict<", "tilings"], [[code, number_text(count, 0)] for code, count in by_count if count])
     page.line()
     how = "exact: no faster one is among them" if result["exact"] else "not exact: only some were looked at"
-    rate = number_text(result["evaluations_per_s"], 0)
-    page.line(f"Space of {space['candidates']:,} tilings, {space['feasible']:,} fit; {how}; {rate} evaluations a second")
+    ruled_out = f" (a lower bound rules out {space['bounded']:,} of them)" if space.get("bounded") else ""
+    size, rate = f"{space['candidates']:,} tilings", number_text(result["evaluations_per_s"], 0)
+    page.line(f"Space of {size}, {space['feasible']:,} fit{ruled_out}; {how}; {rate} evaluations a second")

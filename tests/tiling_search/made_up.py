@@ -62,6 +62,7 @@ def make_result(*found: Candidate, nearest: Candidate | None = None, **changes: 
         "candidates": 2_000,
         "feasible": len(found),
         "evaluated": 1_000,
+        "bounded": 0,
         "exact": True,
         "search_s": 0.5,
         "nearest": nearest,

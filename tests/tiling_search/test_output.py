@@ -41,7 +41,7 @@ def test_the_json_of_a_search_has_the_agreed_keys() -> None:
         assert one["blocks"] == {"computed": 96, "skipped": 32, "partial": 32}
     assert data["best"]["occupancy"]["UB"] == {"used_bytes": 96 * 1024, "capacity_bytes": 192 * 1024}
     assert (data["best"]["tflops"], data["best"]["utilisation"]) == (pytest.approx(200), pytest.approx(0.5))
-    assert data["space"] == {"candidates": 2000, "feasible": 2}
+    assert data["space"] == {"candidates": 2000, "feasible": 2, "evaluated": 1000, "bounded": 0}
     assert data["evaluations_per_s"] == 2000
     assert data["workload"]["mask"] == "band:7,0"
     assert json.loads(dumps(data)) == data

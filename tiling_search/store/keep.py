@@ -12,7 +12,7 @@ from ascend_jax.verdict import Verdict
 from ascend_jax.workload.attention import Attention
 from tiling_search.jsonout import tuning_dict
 from tiling_search.result import Candidate, TuningResult, tiling_dict
-from tiling_search.space import build_space
+from tiling_search.space import SPACES
 from tiling_search.store.database import StoreError
 from tiling_search.store.environment import store_path
 from tiling_search.store.key import Key, key_of
@@ -32,10 +32,16 @@ def record_of(candidate: Candidate, origin: str) -> Record:
     )
 
 
-def search_key(spec: NpuSpec, work: Attention, kernel: str | Kernel = "auto", overlap: str | Overlap = PIPELINED) -> Key:
+def search_key(
+    spec: NpuSpec,
+    work: Attention,
+    kernel: str | Kernel = "auto",
+    overlap: str | Overlap = PIPELINED,
+    space: str = "usual",
+) -> Key:
     """The key of the search that ``tune`` would make."""
     dataflow, _ = chosen(spec, kernel, overlap)
-    return key_of(spec, work, kernel=dataflow, overlap=overlap, space=build_space(spec, work, dataflow))
+    return key_of(spec, work, kernel=dataflow, overlap=overlap, space=SPACES[space](spec, work, dataflow))
 
 
 def keep_search(store: Store, key: Key, result: TuningResult, origin: str = "tune") -> int:
