@@ -39,7 +39,7 @@ class Preset:
 def preset_table() -> dict[str, Preset]:
     """Every preset by name, in the order of ``presets.toml`` (which gives the source of each model)."""
     text = resources.files("ascend_jax.workload").joinpath("presets.toml").read_text(encoding="utf-8")
-    return {row.name: row for model, entry in tomllib.loads(text).items() for row in _rows(model, entry)}
+    return {row.name: row for model, entry in tomllib.loads(text).items() for row in preset_rows(model, entry)}
 
 
 def preset_names() -> tuple[str, ...]:
@@ -61,7 +61,12 @@ def find_preset(name: str) -> Preset:
     raise ValueError(f"no preset {name!r}: {hint} (`tiling-search workloads` or preset_names() lists all {len(table)})")
 
 
-def _rows(model: str, entry: dict[str, Any]) -> Iterator[Preset]:
+def preset_rows(model: str, entry: dict[str, Any]) -> Iterator[Preset]:
+    """The presets of one model's table, written as in ``presets.toml``.
+
+    Raises:
+      TypeError, KeyError: it has a word that a preset lacks, or lacks one that a preset needs.
+    """
     shared = {key: value for key, value in entry.items() if key not in PHASES}
     for phase in PHASES:
         given = entry.get(phase, [])

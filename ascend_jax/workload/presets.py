@@ -5,7 +5,7 @@ from typing import Any
 
 from ascend_jax.workload.attention import Attention
 from ascend_jax.workload.mask import Mask
-from ascend_jax.workload.preset_table import find_preset, preset_names
+from ascend_jax.workload.preset_table import Preset, find_preset, preset_names
 
 __all__ = ["load_preset", "preset_names"]
 
@@ -20,7 +20,11 @@ def load_preset(name: str) -> Attention:
     >>> work.q_heads, work.kv_heads, work.q_len, work.head_dim, str(work.mask), work.dtype
     (32, 8, 8192, 128, 'causal', 'bfloat16')
     """
-    row = asdict(find_preset(name))
-    fields: dict[str, Any] = {key: value for key, value in row.items() if key not in ("name", "model", "phase")}
-    fields["mask"] = Mask.parse(row["mask"])
+    return preset_workload(find_preset(name))
+
+
+def preset_workload(row: Preset) -> Attention:
+    """The workload of a row of the table, or of one of a person's own."""
+    fields: dict[str, Any] = {key: value for key, value in asdict(row).items() if key not in ("name", "model", "phase")}
+    fields["mask"] = Mask.parse(row.mask)
     return Attention(**fields)

@@ -7,6 +7,12 @@ phases = ["prefill"]              #   of these phases [all],
 lengths = [1024, 8192]            #   at these key lengths instead of the model's own (q_len follows, except in decode)
 masks = ["causal", "none"]        # each instead of the preset's own mask
 kernel = "auto"
+[model.mine]                      # a model of one's own, for ``models``, in the words of presets.toml
+q_heads = 32
+kv_heads = 8
+head_dim = 64
+mask = "causal"
+prefill = ["4k"]                  # its phases, each with a length of its own
 """
 
 import tomllib
@@ -19,8 +25,8 @@ from ascend_jax.hardware.catalog import load_chip
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.workload.attention import Attention
 from ascend_jax.workload.mask import Mask
-from ascend_jax.workload.preset_table import PHASES, Preset, find_preset, preset_table
-from ascend_jax.workload.presets import load_preset
+from ascend_jax.workload.preset_table import PHASES, Preset, find_preset, preset_rows, preset_table
+from ascend_jax.workload.presets import load_preset, preset_workload
 
 FIELDS = {
     **dict.fromkeys(("chips", "presets", "models", "phases", "masks"), str),
@@ -56,10 +62,10 @@ def read_sweep(path: Path) -> list[Cell]:
 
 def _check(data: dict[str, Any]) -> None:
     for name, value in data.items():
-        if name == "kernel" and isinstance(value, str):
+        if (name == "kernel" and isinstance(value, str)) or (name == "model" and isinstance(value, dict)):
             continue
         if name not in FIELDS:
-            raise ValueError(f"{name!r} is no field of a sweep: there are {', '.join(FIELDS)} and kernel")
+            raise ValueError(f"{name!r} is no field of a sweep: there are {', '.join(FIELDS)}, kernel and [model.NAME]")
         if not isinstance(value, list) or not all(type(one) is FIELDS[name] for one in value):
             raise ValueError(f"{name} must be a list of {'whole numbers' if FIELDS[name] is int else 'texts'}")
     if not data.get("chips"):
@@ -83,19 +89,32 @@ def _works(data: dict[str, Any]) -> Iterator[tuple[str, Attention]]:
 def _lengthened(data: dict[str, Any]) -> Iterator[tuple[str, Attention]]:
     for name in data.get("presets", []):
         yield name, load_preset(find_preset(name).name)
-    table = preset_table().values()
+    table = [*(row for own in data.get("model", {}).items() for row in _own_rows(*own)), *preset_table().values()]
     for model in data.get("models", []):
         rows = [row for row in table if row.model == model]
         if not rows:
             raise ValueError(f"model {model!r} is not among {', '.join(dict.fromkeys(row.model for row in table))}")
         rows = [row for row in rows if row.phase in data.get("phases", PHASES)]
         if not data.get("lengths"):
-            yield from ((row.name, load_preset(row.name)) for row in rows)
+            yield from ((row.name, preset_workload(row)) for row in rows)
             continue
         for row in {row.phase: row for row in rows}.values():
             yield from (_at_length(row, length) for length in data["lengths"])
 
 
+def _own_rows(model: str, entry: Any) -> list[Preset]:
+    """The rows of a model of one's own."""
+    if any(row.model == model for row in preset_table().values()):
+        raise ValueError(f"[model.{model}] has the name of a preset's model: give it another")
+    try:
+        rows = list(preset_rows(model, entry))
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise ValueError(f"[model.{model}] must be written as a model of presets.toml is: {error}") from error
+    if not rows:
+        raise ValueError(f'[model.{model}] has no phase: give at least one, such as prefill = ["4k"]')
+    return rows
+
+
 def _at_length(row: Preset, length: int) -> tuple[str, Attention]:
     q_len = row.q_len if row.phase == "decode" else length
-    return f"{row.model}-{row.phase}-{length}", replace(load_preset(row.name), q_len=q_len, kv_len=length)
+    return f"{row.model}-{row.phase}-{length}", replace(preset_workload(row), q_len=q_len, kv_len=length)
