@@ -128,8 +128,8 @@ def _in_workers(source: Path, path: Path, way: _Way) -> tuple[list[dict[str, Any
                 rows[row.pop("cell")] = row
                 progress.cell(row["evaluated"], row["stored"])
     except WorkerError as error:
-        click.echo(f"Error: {error}\nThe other processes were stopped. {len(rows)} of {total} cells are done, and", err=True)
-        click.echo(f"kept in {path}; the same command goes on from there", err=True)
+        kept = f"{len(rows)} of {total} cells are done and kept in {path}; the same command goes on from there"
+        click.echo(f"Error: {error}\nThe other processes were stopped. {kept}", err=True)
         click.get_current_context().exit(FAILED)
     return [rows[cell] for cell in sorted(rows)], interrupted.pressed
 

@@ -41,6 +41,10 @@ SMALLEST_MESSAGE = 1024
 T = TypeVar("T")
 
 
+class LostError(ConnectionError):
+    """Another process of the computation is not there any more."""
+
+
 class _Programs(NamedTuple):
     """The computations of one kernel and overlap model."""
 
@@ -104,10 +108,13 @@ class OnDevices:
             size = 1 << (max(lengths) + LENGTH_BYTES - 1).bit_length()
 
     def _exchange(self, sent: np.ndarray) -> np.ndarray:
-        """The array of each process, a row each."""
+        """The array of each process, a row each. Nothing else waits for other processes."""
         shape = self._devices, len(sent)
         rows = jax.make_array_from_callback(shape, self._blocks, lambda index: sent[None])
-        return np.asarray(self._replicate(rows))[self._firsts]
+        try:
+            return np.asarray(self._replicate(rows))[self._firsts]
+        except (jax.errors.JaxRuntimeError, ValueError) as error:  # which one depends on who notices first
+            raise LostError(str(error).partition("\n")[0]) from error
 
     def _cut(self, columns: Columns) -> Columns:
         """Columns ``[CHUNK]``, filled up to what the devices share evenly, a part on each."""

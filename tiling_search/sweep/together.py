@@ -47,16 +47,16 @@ def joined(coordinator: str, processes: int, process_id: int) -> Iterator[IO[str
         )
     except RuntimeError as error:
         raise click.UsageError(
-            f"no computation of {processes} processes came about at {coordinator} ({_first_line(error)}): process 0 must run "
-            f"on that machine, and all within {JOIN_S} s, with the same --coordinator and --processes"
+            f"no computation of {processes} processes came about at {coordinator} ({str(error).splitlines()[0]}): process 0 "
+            f"must run on that machine, and all within {JOIN_S} s, with the same --coordinator and --processes"
         ) from error
     try:
         with _native_output_to_stderr() as stdout:
             yield stdout
-    except jax.errors.JaxRuntimeError as error:
+    except ConnectionError as error:
         _leave(
-            f"Error: process {process_id} lost another process of this sweep ({_first_line(error)}). What is in the store "
-            "stays; start all processes again to go on from there",
+            f"Error: process {process_id} lost another process of this sweep ({error}). What is in the store stays; start "
+            "all processes again to go on from there",
             GONE,
         )
     except click.ClickException as error:
@@ -79,10 +79,6 @@ def _native_output_to_stderr() -> Iterator[IO[str]]:
     finally:
         os.dup2(kept, 1)
         os.close(kept)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0][:200]
 
 
 def _leave(message: str, status: int) -> NoReturn:

@@ -15,7 +15,9 @@ from tiling_search.sweep.together import GONE
 
 INTERRUPTED = 130
 LOOK_S, GRACE_S = 0.2, 1.0
-LAST_LINES = 5
+LAST_LINES, LONGEST_LINE = 5, 200
+LATE = {GONE, -signal.SIGABRT}
+"""How a process ends that lost another one."""
 
 
 class WorkerError(Exception):
@@ -45,8 +47,9 @@ def rows_of(commands: Sequence[Sequence[str]], stop: Callable[[], bool]) -> Iter
     """
     workers = [_start(command) for command in commands]
     queue: Queue[str | None] = Queue()
-    for worker in workers:
-        Thread(target=_read, args=(worker, queue), daemon=True).start()
+    readers = [Thread(target=_read, args=(worker, queue)) for worker in workers]
+    for reader in readers:
+        reader.start()
     try:
         running, told = len(workers), False
         while running:
@@ -66,7 +69,8 @@ def rows_of(commands: Sequence[Sequence[str]], stop: Callable[[], bool]) -> Iter
     finally:
         for worker in workers:
             worker.process.kill()
-            worker.process.wait()
+        for worker, reader in zip(workers, readers, strict=True):
+            reader.join()
             worker.errors.close()
 
 
@@ -78,9 +82,10 @@ def _start(command: Sequence[str]) -> _Worker:
 
 def _read(worker: _Worker, queue: "Queue[str | None]") -> None:
     assert worker.process.stdout
-    for line in worker.process.stdout:
-        if line.endswith("\n"):  # a worker that is killed may leave half a line
-            queue.put(line)
+    with worker.process.stdout as stdout:
+        for line in stdout:
+            if line.endswith("\n"):  # a worker that is killed may leave half a line
+                queue.put(line)
     worker.process.wait()
     queue.put(None)
 
@@ -92,11 +97,13 @@ def _check(workers: Sequence[_Worker]) -> None:
     time.sleep(GRACE_S)
     codes = [worker.process.poll() for worker in workers]
     failed = [place for place, code in enumerate(codes) if code not in (None, 0, INTERRUPTED)]
-    first = min(failed, key=lambda place: (codes[place] == GONE, codes[place] == -signal.SIGABRT))
+    first = min(failed, key=lambda place: codes[place] in LATE)
     raise WorkerError(f"process {first} of {len(workers)} {_how(codes[first] or 0, workers[first].errors)}")
 
 
 def _how(code: int, errors: IO[str]) -> str:
+    if code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
     errors.seek(0)
-    said = "".join(f"\n  {line}" for line in errors.read().splitlines()[-LAST_LINES:])
-    return (f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}") + said
+    said = errors.read().splitlines()[-LAST_LINES:]
+    return f"ended with exit status {code}" + "".join(f"\n  {line[:LONGEST_LINE]}" for line in said)
