@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ascend_jax.attention.meeting import Context, Static, over
+from ascend_jax.attention.meeting import Context, Static, over, put, taken, until
 from ascend_jax.attention.scores import Bounds, Place, accumulator, corner, dot, dropped, lowest, score_tile, tile_shape
 
 Where = tuple[Place, Bounds | None, tuple[int | Array, int | Array]]
@@ -17,7 +17,7 @@ Where = tuple[Place, Bounds | None, tuple[int | Array, int | Array]]
 
 
 class Saved(NamedTuple):
-    """Of the rows: q, dO ``[H, nq, block_q, D | Dv]``; maximum, 1/sum and ``rowsum(dO·O)`` ``[H, nq, block_q]``."""
+    """Of the rows: q, dO ``[H, T, D | Dv]``; maximum, 1/sum and ``rowsum(dO·O)`` ``[H, T]``. Of a block without H."""
 
     q: Array
     d_out: Array
@@ -27,7 +27,7 @@ class Saved(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Gradients that grow: dq ``[G, nq, block_q, D]`` of a group of heads, dk and dv of a block of keys, the bias's or None."""
+    """Gradients that grow: dq ``[G, T, D]`` of a group of heads, dk and dv of a block of keys, the bias's or None."""
 
     dq: Array
     dk: Array
@@ -45,25 +45,23 @@ class Tile(NamedTuple):
 
 
 def backward(saved: Saved, kv: tuple[Array, Array], context: Context, static: Static) -> Sums:
-    """dq ``[H, nq, block_q, D]``, dk and dv ``[Hkv, nkv, block_kv, D | Dv]`` and the bias's gradient, not rounded.
+    """dq ``[H, T, D]``, dk and dv ``[Hkv, T2, D | Dv]`` and the bias's gradient, not rounded.
 
     dq and dk, and the bias's where it is added before the scale, have yet to be scaled.
     """
     (k, v), bias = kv, context.extras.bias
     dtype = accumulator(k.dtype)
-    heads, blocks = (jnp.arange(length, dtype=jnp.int32) for length in k.shape[:2])
 
     def kv_head(d_bias: Array | None, h_kv: Array) -> tuple[Array | None, tuple[Array, Array, Array]]:
-        def kv_block(carry: tuple[Array, Array | None], block: Array) -> tuple[tuple[Array, Array | None], tuple[Array, Array]]:
-            dk, dv = (jnp.zeros(x.shape[2:], dtype) for x in kv)
-            sums = _kv_block((h_kv, block), Sums(carry[0], dk, dv, carry[1]), (saved, k, v), context, static)
-            return (sums.dq, sums.d_bias), (sums.dk, sums.dv)
+        def kv_block(n: Array, sums: Sums) -> Sums:
+            return _kv_block((h_kv, n), sums, (saved, k, v), context, static)
 
-        dq = jnp.zeros((static.group, *saved.q.shape[1:]), dtype)
-        (dq, d_bias), (dk, dv) = lax.scan(kv_block, (dq, d_bias), blocks)
-        return d_bias, (dq, dk, dv)
+        dq, dk, dv = (jnp.zeros(shape, dtype) for shape in ((static.group, *saved.q.shape[1:]), k.shape[1:], v.shape[1:]))
+        sums = lax.fori_loop(jnp.int32(0), context.keys.blocks, kv_block, Sums(dq, dk, dv, d_bias))
+        return sums.d_bias, sums[:3]
 
-    d_bias, (dq, dk, dv) = lax.scan(kv_head, None if bias is None else jnp.zeros(bias.shape, dtype), heads)
+    d_bias = None if bias is None else jnp.zeros(bias.shape, dtype)
+    d_bias, (dq, dk, dv) = lax.scan(kv_head, d_bias, jnp.arange(k.shape[0], dtype=jnp.int32))
     return Sums(dq.reshape(saved.q.shape), dk, dv, d_bias)
 
 
@@ -71,24 +69,44 @@ def _kv_block(
     which: tuple[Array, Array], sums: Sums, tensors: tuple[Saved, Array, Array], context: Context, static: Static
 ) -> Sums:
     """``sums`` with everything that one block of keys adds, for all heads of its group."""
-    (h_kv, block), (saved, k, v) = which, tensors
-    batch, kv_head = h_kv // static.kv_heads, h_kv % static.kv_heads
-    table, window, ranges = context.keys.at(batch, block)
-    bounds, kv = Bounds(*window, table.length), (k[h_kv, block], v[h_kv, block])
-    lengths = static.drawn(table.other, table.length)
+    (h_kv, n), (saved, *kv), (block_q, block_kv) = which, tensors, static.block
+    table, window, ranges = context.keys.at(h_kv // static.kv_heads, n)
+    bounds, lengths = Bounds(*window, table.length), static.drawn(table.other, table.length)
+    left = table.length - table.first
+    k, v = (taken(x, (h_kv, table.token), block_kv) for x in kv)
+    if static.packed:
+        k, v = until(k, left), until(v, left)
 
     def of_head(g: Array, sums: Sums) -> Sums:
+        h = h_kv * static.group + g
+
         def step(i: Array, now: Sums, edge: bool) -> Sums:
-            at = Place(kv_head * static.group + g, table.sequence, i * saved.q.shape[2], table.first)
-            rows = Saved(*(x[h_kv * static.group + g, table.base + i] for x in saved))
-            added = _tile(rows, kv, (at, bounds if edge else None, lengths), context, static)
-            dq = now.dq.at[g, table.base + i].add(added.dq)
+            token = table.base + i * block_q
+            at = Place(h % static.q_heads, table.sequence, i * block_q, table.first, (token, table.token))
+            rows = Saved(*(taken(x, (h, token), block_q) for x in saved))
+            rows = _existing(rows, table.other - at.row) if static.packed else rows
+            added = _tile(rows, (k, v), (at, bounds if edge else None, lengths), context, static)
             d_bias = None if now.d_bias is None else _add_bias(now.d_bias, added.d_scores, at)
-            return Sums(dq, now.dk + added.dk, now.dv + added.dv, d_bias)
+            return Sums(_plus(now.dq, added.dq, (g, token)), now.dk + added.dk, now.dv + added.dv, d_bias)
 
         return over(ranges, (True, static.lower_side), step, sums)
 
-    return lax.fori_loop(jnp.int32(0), jnp.int32(static.group), of_head, sums)
+    dk, dv = (jnp.zeros(x.shape, accumulator(x.dtype)) for x in (k, v))
+    found = lax.fori_loop(jnp.int32(0), jnp.int32(static.group), of_head, Sums(sums.dq, dk, dv, sums.d_bias))
+    dk, dv = (until(x, left) if static.packed else x for x in (found.dk, found.dv))
+    dk, dv = (_plus(x[None], part, (jnp.int32(0), table.token))[0] for x, part in ((sums.dk, dk), (sums.dv, dv)))
+    return Sums(found.dq, dk, dv, found.d_bias)
+
+
+def _existing(rows: Saved, left: Array) -> Saved:
+    """``rows`` without those of the next sequence: the first ``left`` of them. The others have no probability."""
+    top = jnp.where(jnp.arange(rows.top.shape[0], dtype=jnp.int32) < left, rows.top, jnp.inf)
+    return Saved(*(until(x, left) for x in rows))._replace(top=top)
+
+
+def _plus(x: Array, part: Array, at: tuple[Array, Array]) -> Array:
+    """``x [H, T, …]`` with ``part`` added at token ``at[1]`` of head ``at[0]``."""
+    return put(x, taken(x, at, part.shape[0]) + part, at, None)
 
 
 def _tile(rows: Saved, kv: tuple[Array, Array], where: Where, context: Context, static: Static) -> Tile:

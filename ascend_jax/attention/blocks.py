@@ -1,40 +1,40 @@
-"""Cutting into blocks: tensors padded so that every sequence starts at a block, and which blocks meet which.
+"""Cutting into blocks: where each block of a tensor lies, and which blocks of the two sides meet.
 
 A batch of sequences and packed sequences become the same thing: tables ``[X, blocks]`` with X = B for a batch (every
-sequence has its row) and X = 1 for packed sequences (one behind the other).
+sequence has its row) and X = 1 for packed sequences (one behind the other). Lengths are data: shapes follow from shapes alone.
 """
 
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
-from ascend_jax.attention.options import FAR, Packed, Used, Window, clipped
+from ascend_jax.attention.options import FAR, Sequences, Used, Window, clipped
 
 
 class Side(NamedTuple):
     """How one side, Q or K/V, is cut.
 
-    ``places``: token at every place of the blocks, ``tokens``: place of every token (-1: none); None where tokens stay where
-    they are. ``table``: the blocks.
+    ``block``: tokens of a block. ``tokens``: all, with what fills up the last block. ``table``: the blocks, of which each
+    sequence of a batch has ``blocks``, or all packed sequences together.
     """
 
     block: int
-    places: np.ndarray | None
-    tokens: np.ndarray | None
+    tokens: int
     table: "Table"
+    blocks: Array
 
 
 class Table(NamedTuple):
     """Blocks of one side, int32 ``[X, blocks]``.
 
-    ``first``: the block's first row in its sequence, which is number ``sequence``. ``base``: the first block of that sequence
-    on the other side. ``length``, ``other``: the sequence's length on this side and on the other.
+    ``first``: the block's first row in its sequence, which is number ``sequence``. ``token``: where that row lies; ``base``:
+    where that sequence begins on the other side. ``length``, ``other``: the sequence's length on this side and on the other.
     """
 
     first: Array
     sequence: Array
+    token: Array
     base: Array
     length: Array
     other: Array
@@ -66,63 +66,52 @@ def cut_batch(batch: int, tokens: tuple[int, int], block: tuple[int, int], used:
         first = jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32) * blocks[here], shape)
         sequence = jnp.broadcast_to(jnp.arange(batch, dtype=jnp.int32)[:, None], shape)
         length, other = (jnp.broadcast_to(lens[side][:, None], shape) for side in (here, there))
-        sides.append(Side(blocks[here], None, None, Table(first, sequence, jnp.zeros(shape, jnp.int32), length, other)))
+        table = Table(first, sequence, first, jnp.zeros(shape, jnp.int32), length, other)
+        sides.append(Side(blocks[here], count * blocks[here], table, jnp.int32(count)))
     return sides[0], sides[1]
 
 
-def cut_packed(tokens: tuple[int, int], block: tuple[int, int], packed: Packed) -> tuple[Side, Side]:
-    """Q and K/V of packed sequences."""
-    starts = [np.asarray(x, np.int32) for x in (packed.q_starts, packed.kv_starts)]
-    lens = [np.asarray(x, np.int32) for x in (packed.q_lens, packed.kv_lens)]
-    blocks = _no_longer(block, (int(lens[0].max(initial=0)), int(lens[1].max(initial=0))))
-    counts = [-(-length // size) for length, size in zip(lens, blocks, strict=True)]
+def cut_packed(tokens: tuple[int, int], block: tuple[int, int], packed: Sequences, apart: bool) -> tuple[Side, Side]:
+    """Q and K/V of packed sequences, which all lie ``apart`` or share tokens."""
+    blocks = _no_longer(block, tokens)
+    starts, lens = (packed.q_starts, packed.kv_starts), (packed.q_lens, packed.kv_lens)
     sides = []
     for here, there in ((0, 1), (1, 0)):
-        sequence = np.repeat(np.arange(len(lens[here]), dtype=np.int32), counts[here])
-        begins, bases = (np.cumsum(count) - count for count in (counts[here], counts[there]))
-        first = (np.arange(len(sequence)) - begins[sequence]) * blocks[here]
-        table = [
-            x[None].astype(np.int32) for x in (first, sequence, bases[sequence], lens[here][sequence], lens[there][sequence])
-        ]
-        places, where = _places(tokens[here], blocks[here], starts[here][sequence] + first, lens[here][sequence] - first)
-        sides.append(Side(blocks[here], places, where, Table(*(jnp.asarray(x) for x in table))))
+        most = _most_blocks(tokens[here], lens[here].shape[0], blocks[here], apart)
+        counts = _ceil(lens[here], blocks[here])
+        ends, total = jnp.cumsum(counts, dtype=jnp.int32), jnp.sum(counts, dtype=jnp.int32)
+        number = jnp.arange(most, dtype=jnp.int32)
+        sequence = jnp.searchsorted(ends, number, side="right").astype(jnp.int32)
+        sequence = jnp.minimum(sequence, ends.size - 1)
+        first = (number - (ends - counts)[sequence]) * blocks[here]
+        places = (first, sequence, starts[here][sequence] + first, starts[there][sequence])
+        table = Table(*places, lens[here][sequence], lens[there][sequence])
+        table = Table(*(jnp.where(number < total, x, 0)[None] for x in table))
+        sides.append(Side(blocks[here], tokens[here] + blocks[here], table, total))
     return sides[0], sides[1]
 
 
 def _no_longer(block: tuple[int, int], longest: tuple[int, int]) -> tuple[int, int]:
-    """A block longer than the longest sequence is the sequence; keys in whole sixteens, as dropout draws them."""
+    """A block longer than all tokens is as long as they are; keys in whole sixteens, as dropout draws them."""
     return max(1, min(block[0], longest[0])), max(1, min(block[1], -(-longest[1] // 16) * 16))
 
 
-def _places(tokens: int, block: int, begin: np.ndarray, left: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Token at every place of the blocks, and place of every token, for blocks that begin at a token and have some left."""
-    offset = np.arange(block, dtype=np.int32)
-    places = np.where(offset < left[:, None], begin[:, None] + offset, -1).reshape(-1)
-    where = np.full(tokens, -1, np.int32)
-    where[places[places >= 0]] = np.flatnonzero(places >= 0)
-    return places, where
+def _most_blocks(tokens: int, sequences: int, block: int, apart: bool) -> int:
+    """More blocks than sequences within so many tokens can have: each one's last block may hold a single token."""
+    if not apart:
+        return sequences * -(-tokens // block)
+    return (tokens + min(tokens, sequences) * (block - 1)) // block
 
 
-def to_blocks(x: Array, side: Side) -> Array:
-    """``[B, N, T, D]`` as ``[B·N, blocks, block, D]``, zeros where there is no token."""
-    batch, heads, tokens, width = x.shape
-    blocks = side.table.first.shape[1]
-    if side.places is None:
-        x = jnp.pad(x, ((0, 0), (0, 0), (0, blocks * side.block - tokens), (0, 0)))
-    elif not np.array_equal(side.places, np.arange(tokens)):
-        x = jnp.where((side.places >= 0)[:, None], jnp.take(x, np.maximum(side.places, 0), axis=2), jnp.zeros((), x.dtype))
-    return x.reshape(batch * heads, blocks, side.block, width)
+def filled_up(x: Array, side: Side) -> Array:
+    """``[B, N, T, …]`` as ``[B·N, side.tokens, …]``, zeros behind the last token."""
+    x = jnp.pad(x, ((0, 0), (0, 0), (0, side.tokens - x.shape[2]), *((0, 0),) * (x.ndim - 3)))
+    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
 
 
-def from_blocks(x: Array, side: Side, batch: int, tokens: int) -> Array:
-    """``[B·N, blocks, block, …]`` as ``[B, N, T, …]``; zeros for tokens of no sequence."""
-    x = x.reshape(batch, x.shape[0] // batch, x.shape[1] * side.block, *x.shape[3:])
-    if side.tokens is None:
-        return x[:, :, :tokens]
-    if np.array_equal(side.tokens, np.arange(x.shape[2])):
-        return x
-    exists = (side.tokens >= 0).reshape(-1, *(1,) * (x.ndim - 3))
-    return jnp.where(exists, jnp.take(x, np.maximum(side.tokens, 0), axis=2), jnp.zeros((), x.dtype))
+def of_tokens(x: Array, batch: int, tokens: int) -> Array:
+    """The way back: ``[B, N, T, …]``."""
+    return x.reshape(batch, x.shape[0] // batch, *x.shape[1:])[:, :, :tokens]
 
 
 def window_of(window: Window, table: Table) -> Window:

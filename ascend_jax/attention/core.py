@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from ascend_jax.attention.backward import Saved, backward
-from ascend_jax.attention.forward import forward
+from ascend_jax.attention.forward import Found, forward
 from ascend_jax.attention.meeting import Context, Static
 from ascend_jax.attention.options import Extras, Numbers
 from ascend_jax.attention.scores import accumulator
@@ -24,25 +24,25 @@ class Gradients(NamedTuple):
     sink: Array | None
 
 
-def attend_blocks(static: Static, qkv: tuple[Array, Array, Array], context: Context) -> tuple[Array, Array, Array, Array]:
-    """Output, maximum, sum and blocks computed of ``forward``, differentiable by Q, K, V, bias, sink and scale."""
+def attend_blocks(static: Static, qkv: tuple[Array, Array, Array], context: Context) -> Found:
+    """Output, maximum and sum of ``forward``, differentiable by Q, K, V, bias, sink and scale."""
     return _core(static, qkv, context)  # pyright: ignore[reportReturnType] (custom_vjp loses the type)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _core(static: Static, qkv: tuple[Array, Array, Array], context: Context) -> tuple[Array, Array, Array, Array]:
+def _core(static: Static, qkv: tuple[Array, Array, Array], context: Context) -> Found:
     return forward(qkv, context, static)
 
 
 def _core_forward(static: Static, qkv: tuple[Array, Array, Array], context: Context) -> Any:
     found = forward(qkv, context, static)
-    return found, (qkv, context, found[:3])
+    return found, (qkv, context, found)
 
 
-def _core_backward(static: Static, saved: Any, cotangents: tuple[Array, ...]) -> tuple[Any, ...]:
+def _core_backward(static: Static, saved: Any, towards: Found) -> tuple[Any, ...]:
     qkv, context, found = saved
-    d_out, _, d_total, _ = cotangents
-    (d_q, d_k, d_v, d_bias, d_sink), d_scale = gradients_of_blocks(static, qkv, found, d_out, context, d_total=d_total)
+    gradients, d_scale = gradients_of_blocks(static, qkv, found, towards.out, context, d_total=towards.total)
+    d_q, d_k, d_v, d_bias, d_sink = gradients
     of_context = None, None, Extras(bias=d_bias, sink=d_sink), Numbers(d_scale, None, None)
     return (d_q, d_k, d_v), Context(*of_context)  # pyright: ignore[reportArgumentType]
 
@@ -53,7 +53,7 @@ _core.defvjp(_core_forward, _core_backward)
 def gradients_of_blocks(
     static: Static,
     qkv: tuple[Array, Array, Array],
-    found: tuple[Array, Array, Array],
+    found: Found,
     d_out: Array,
     context: Context,
     *,
@@ -63,16 +63,16 @@ def gradients_of_blocks(
 
     Where nothing is to be rounded on the way, the saved output, which is, is computed anew.
     """
-    (q, k, v), (out, top, total), table = qkv, found, context.rows.table
+    (q, k, v), (out, top, total) = qkv, found
     dtype, extras = accumulator(q.dtype), context.extras
     if not static.settings.round_probs and out.dtype != dtype:
-        out = forward(qkv, context, static, dtype)[0]
-    delta = jnp.sum(out.astype(dtype) * d_out.astype(dtype), axis=3)
+        out = forward(qkv, context, static, dtype).out
+    delta = jnp.sum(out.astype(dtype) * d_out.astype(dtype), axis=2)
     if d_total is not None:
         delta = delta - d_total * total  # dP grows by what the sum is worth, and P·sum is the sum's derivative
-    row = table.first[..., None] + jnp.arange(q.shape[2], dtype=jnp.int32)[None, None]
-    exists = jnp.repeat(row < table.length[..., None], static.q_heads, axis=0)
+    exists = jnp.repeat(context.rows.tokens(q.shape[1]), static.q_heads, axis=0)
     top = jnp.where(exists, top, jnp.inf)  # rows that do not exist have no probability, whatever stands in their place
+    delta = jnp.where(exists, delta, jnp.zeros_like(delta))
     share = 1 / jnp.where(total > 0, total, jnp.ones_like(total))
     sums = backward(Saved(q, d_out, top, share, delta), (k, v), context, static)
     scale, d_bias, d_scale = context.numbers.scale, sums.d_bias, jnp.sum(q.astype(dtype) * sums.dq)
@@ -87,6 +87,6 @@ def gradients_of_blocks(
 
 def _sink_gradient(sink: Array, rows: tuple[Array, Array, Array]) -> Array:
     """``-Σ P_sink · delta`` of each head: the sink's probability meets no value."""
-    top, share, delta = (x.reshape(-1, sink.shape[0], x.shape[1] * x.shape[2]) for x in rows)
+    top, share, delta = (x.reshape(-1, sink.shape[0], x.shape[1]) for x in rows)
     probs = jnp.exp(sink.astype(top.dtype)[None, :, None] - top) * share
     return -jnp.sum(probs * delta, axis=(0, 2)).astype(sink.dtype)

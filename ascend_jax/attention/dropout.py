@@ -10,7 +10,6 @@ tests/pytest/test_utils.py of flash_attention_score in ops-transformer.
 All of it is whole numbers of 32 bits, exact whether or not jax may use 64 bits.
 """
 
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -21,6 +20,8 @@ from jax import lax
 
 Pair = tuple[jax.Array, jax.Array]
 """A number of 64 bits as (low, high) words, uint32."""
+
+Lengths = Sequence[int] | jax.Array
 
 DRAW = 16  # bytes, and so keys, per draw
 ROUNDS = 7
@@ -127,7 +128,7 @@ def keep_mask(seed: int | Pair, offset: int | Pair, shape: Sequence[int], keep_p
     return keep_block(seed, offset, rows, 0, _draws(kv_len) * DRAW, kv_len, keep_prob)[..., :kv_len]
 
 
-def sequence_offsets(offset: int | Pair, heads: int, q_lens: Sequence[int], kv_lens: Sequence[int]) -> Pair:
+def sequence_offsets(offset: int | Pair, heads: int, q_lens: Lengths, kv_lens: Lengths) -> Pair:
     """The offset of each packed sequence: the one of the call plus the bytes drawn for the sequences before it.
 
     A sequence draws ``heads · S1 · ceil(S2 / 16) · 16`` bytes, its heads one after the other.
@@ -135,11 +136,10 @@ def sequence_offsets(offset: int | Pair, heads: int, q_lens: Sequence[int], kv_l
     Returns:
       (low, high) words, uint32 [sequences] each; ``(low[i], high[i])`` is what `keep_block` takes for sequence i.
     """
-    sizes = [heads * q_len * _draws(kv_len) * DRAW for q_len, kv_len in zip(q_lens, kv_lens, strict=True)]
-    before = list(itertools.accumulate(sizes, initial=0))[:-1]
-    low, high = (jnp.asarray([number >> shift & 0xFFFFFFFF for number in before], jnp.uint32) for shift in (0, 32))
-    first_low, first_high = split_words(offset)
-    return _sum((low, high), (jnp.broadcast_to(first_low, low.shape), jnp.broadcast_to(first_high, low.shape)))
+    rows, keys = (jnp.asarray(lens).astype(jnp.uint32) for lens in (q_lens, kv_lens))
+    sizes = _product(rows * jnp.uint32(heads), (keys + jnp.uint32(DRAW - 1)) // jnp.uint32(DRAW) * jnp.uint32(DRAW))
+    _, before = lax.scan(lambda sum_of, size: (_sum(sum_of, size), sum_of), split_words(offset), sizes)
+    return before
 
 
 def gen_mask_bytes(numels: int) -> int:

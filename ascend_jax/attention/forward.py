@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from ascend_jax.attention.meeting import Context, Static, over
+from ascend_jax.attention.meeting import Context, Static, over, put, taken, until
 from ascend_jax.attention.options import Extras
 from ascend_jax.attention.scores import Bounds, Place, accumulator, dot, dropped, lowest, score_tile
 
@@ -19,50 +19,59 @@ class Statistics(NamedTuple):
     out: Array
 
 
-def forward(
-    qkv: tuple[Array, Array, Array], context: Context, static: Static, out_dtype: Any = None
-) -> tuple[Array, Array, Array, Array]:
-    """Output ``[H, nq, block_q, Dv]``, maximum and sum ``[H, nq, block_q]``, and blocks computed ``[H, nq]``.
+class Found(NamedTuple):
+    """Output ``[H, T, Dv]``, maximum and sum ``[H, T]``; of a block of rows ``[block_q, Dv]`` and ``[block_q]``."""
 
-    ``q [H, nq, block_q, D]``, ``k``, ``v [Hkv, nkv, block_kv, D | Dv]`` with H = B·N1 and Hkv = B·N2; ``out_dtype`` is that of
-    ``q`` unless given.
+    out: Array
+    top: Array
+    total: Array
+
+
+def forward(qkv: tuple[Array, Array, Array], context: Context, static: Static, out_dtype: Any = None) -> Found:
+    """Attention of ``q [H, T, D]`` to ``k``, ``v [Hkv, T2, D | Dv]``, with H = B·N1 and Hkv = B·N2.
+
+    The output is of ``out_dtype``, or that of ``q``. Rows of no sequence are 0.
     """
+    q, _, v = qkv
+    statistics = jnp.zeros(q.shape[:2], accumulator(q.dtype))
+    found = Found(jnp.zeros((*q.shape[:2], v.shape[2]), out_dtype or q.dtype), statistics, statistics)
 
-    q = qkv[0]
-    heads, blocks = (jnp.arange(length, dtype=jnp.int32) for length in q.shape[:2])
+    def row_block(n: Array, found: Found, h: Array) -> Found:
+        table = context.rows.at(h // static.q_heads, n)[0]
+        parts = zip(found, _row_block(h, n, qkv, context, static), strict=True)
+        left = table.length - table.first if static.packed else None
+        return Found(*(put(whole, part.astype(whole.dtype), (h, table.token), left) for whole, part in parts))
 
-    def row_block(h: Array, block: Array) -> tuple[Array, Array, Array, Array]:
-        out, top, total, computed = _row_block(h, block, qkv, context, static)
-        return out.astype(out_dtype or q.dtype), top, total, computed
+    def head(h: Array, found: Found) -> Found:
+        return lax.fori_loop(jnp.int32(0), context.rows.blocks, lambda n, now: row_block(n, now, h), found)
 
-    return lax.map(lambda h: lax.map(lambda block: row_block(h, block), blocks), heads)
+    return lax.fori_loop(jnp.int32(0), jnp.int32(q.shape[0]), head, found)
 
 
-def _row_block(
-    h: Array, block: Array, qkv: tuple[Array, Array, Array], context: Context, static: Static
-) -> tuple[Array, Array, Array, Array]:
-    (q, k, v), extras = qkv, context.extras
-    batch, head = h // static.q_heads, h % static.q_heads
-    table, window, ranges = context.rows.at(batch, block)
-    h_kv = h // static.group
+def _row_block(h: Array, n: Array, qkv: tuple[Array, Array, Array], context: Context, static: Static) -> Found:
+    (q, k, v), extras, (block_q, block_kv) = qkv, context.extras, static.block
+    table, window, ranges = context.rows.at(h // static.q_heads, n)
+    head, h_kv = h % static.q_heads, h // static.group
     bounds = Bounds(*window, table.other)
-    q_block, block_kv = q[h, block], k.shape[2]
+    q_block = taken(q, (h, table.token), block_q)
 
     def step(j: Array, now: Statistics, edge: bool) -> Statistics:
-        at = Place(head, table.sequence, table.first, j * block_kv)
-        scores = score_tile(q_block, k[h_kv, table.base + j], at, bounds if edge else None, context, static.settings.pse_type)
+        at = Place(head, table.sequence, table.first, j * block_kv, (table.token, table.base + j * block_kv))
+        keys, values = (taken(x, (h_kv, at.tokens[1]), block_kv) for x in (k, v))
+        if edge and static.packed:  # behind the last key lies another sequence, whose NaN is not this one's
+            values = until(values, table.other - at.column)
+        scores = score_tile(q_block, keys, at, bounds if edge else None, context, static.settings.pse_type)
         top = jnp.maximum(now.top, _row_max(scores))
         probs, shrink = jnp.exp(scores - top[:, None]), jnp.exp(now.top - top)
         kept = dropped(probs, at, context, static.drawn(table.length, table.other))
         kept = kept.astype(v.dtype) if static.settings.round_probs else kept
-        out = now.out * shrink[:, None] + dot(kept, v[h_kv, table.base + j].astype(kept.dtype), (1, 0))
+        out = now.out * shrink[:, None] + dot(kept, values.astype(kept.dtype), (1, 0))
         return Statistics(top, now.total * shrink + jnp.sum(probs, axis=1), out)
 
-    state = over(ranges, (static.lower_side, True), step, _nothing_yet(q_block, v.shape[3], head, extras))
+    state = over(ranges, (static.lower_side, True), step, _nothing_yet(q_block, v.shape[2], head, extras))
     out, top, total = _finished(state, ranges.start < ranges.stop, extras, static.settings.zero_empty_rows)
     exists = table.other > 0
-    top, total = (jnp.where(exists, x, jnp.zeros_like(x)) for x in (top, total))
-    return out, top, total, ranges.stop - ranges.start
+    return Found(out, *(jnp.where(exists, x, jnp.zeros_like(x)) for x in (top, total)))
 
 
 def _row_max(scores: Array, lanes: int = 32) -> Array:

@@ -96,7 +96,8 @@ class Extras(NamedTuple):
     Attributes:
       bias: ``[sequences|1, N1|1, S1|1, S2]``, pse of type 0 or 1.
       slopes: ``[sequences|1, N1]`` float32, pse of type 2 or 3.
-      masked: bool ``[sequences|1, N1|1, S1, S2]``, True where the key is masked.
+      masked: bool ``[sequences|1, N1|1, S1, S2]``, True where the key is masked; for packed sequences also ``[T, T2]``, of
+        all tokens of Q and of K/V.
       keep: bool ``[sequences|1, N1|1, S1, S2]``, True where dropout keeps the probability.
       philox: ``(seed, offset)``, each a ``(low, high)`` pair of uint32: the same, drawn block by block; one sequence draws
         behind the other. ``block_kv`` is then a multiple of 16, as many keys as a draw serves.
@@ -121,8 +122,17 @@ class Packed:
     kv_lens: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        for field in fields(self):  # lists and arrays as well: programs are compiled for these numbers
+        for field in fields(self):  # lists and arrays as well
             object.__setattr__(self, field.name, tuple(int(number) for number in getattr(self, field.name)))
+
+
+class Sequences(NamedTuple):
+    """The same as a program takes it, int32 ``[sequences]`` each."""
+
+    q_starts: Any
+    q_lens: Any
+    kv_starts: Any
+    kv_lens: Any
 
 
 class Used(NamedTuple):
@@ -133,7 +143,10 @@ class Used(NamedTuple):
 
 
 class Attended(NamedTuple):
-    """``out [B, N1, S1, Dv]``, ``softmax_max`` and ``softmax_sum [B, N1, S1]``, ``blocks [B, N1, q blocks]`` computed."""
+    """``out [B, N1, S1, Dv]``, ``softmax_max`` and ``softmax_sum [B, N1, S1]``, ``blocks [B, N1, q blocks]`` computed.
+
+    Of packed sequences ``blocks`` has a place for as many as the shapes allow, with zeros at its end.
+    """
 
     out: Array
     softmax_max: Array

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from ascend_jax.attention.blocks import Side, cut_batch, cut_packed, key_ranges, row_ranges, to_blocks, window_of
+from ascend_jax.attention.blocks import Side, cut_batch, cut_packed, filled_up, key_ranges, row_ranges, window_of
 from ascend_jax.attention.dropout import sequence_offsets
 from ascend_jax.attention.meeting import Context, Meeting, Static
-from ascend_jax.attention.options import Extras, Fixed, Numbers, Packed, Used, Window
+from ascend_jax.attention.options import Extras, Fixed, Numbers, Sequences, Used, Window
 from ascend_jax.attention.scores import pad_to_tiles
 
 QKV = tuple[Array, Array, Array]
@@ -17,20 +17,24 @@ QKV = tuple[Array, Array, Array]
 
 @dataclass(frozen=True)
 class Form:
-    """What a compiled program is made for, beside shapes. ``lower_side``: some row may not see the first key."""
+    """What a compiled program is made for, beside shapes.
+
+    ``apart``: no two packed sequences share a token. ``lower_side``: some row may not see the first key.
+    """
 
     settings: Fixed
-    packed: Packed | None
+    apart: bool
     lower_side: bool
 
 
 class Given(NamedTuple):
-    """What such a program takes beside Q, K and V."""
+    """What such a program takes beside Q, K and V. ``packed``: where packed sequences lie; None for a batch."""
 
     window: Window
     extras: Extras
     used: Used
     numbers: Numbers
+    packed: Sequences | None
 
 
 class Plan(NamedTuple):
@@ -41,44 +45,46 @@ class Plan(NamedTuple):
     context: Context
     static: Static
 
-    @property
-    def empty(self) -> bool:
-        """Whether there is no row or no key at all."""
-        return 0 in (self.q_side.table.first.size, self.kv_side.table.first.size)
+
+def nothing(qkv: QKV, given: Given) -> bool:
+    """Whether there is no row, no key or no sequence at all, by shapes alone."""
+    return any(0 in x.shape for x in (*qkv, *(given.packed or ())))
 
 
 def plan_of(form: Form, qkv: QKV, given: Given) -> Plan:
     """The plan of one call; ``given.used`` counts only where sequences are not packed."""
     (query, key, _), settings = qkv, form.settings
-    window, extras, used, numbers = given
+    window, extras, used, numbers, packed = given
     longest, block = (query.shape[2], key.shape[2]), (settings.block_q, settings.block_kv)
-    if form.packed is None:
+    if packed is None:
         q_side, kv_side = cut_batch(query.shape[0], longest, block, used)
     else:
-        q_side, kv_side = cut_packed(longest, block, form.packed)
+        q_side, kv_side = cut_packed(longest, block, packed, form.apart)
     q_window, kv_window = (window_of(window, side.table) for side in (q_side, kv_side))
-    rows = Meeting(q_side.table, q_window, key_ranges(q_window, q_side.table, q_side.block, kv_side.block))
-    keys = Meeting(kv_side.table, kv_window, row_ranges(kv_window, kv_side.table, kv_side.block, q_side.block))
-    bias, masked, keep = (pad_to_tiles(x, q_side.block, kv_side.block) for x in (extras.bias, extras.masked, extras.keep))
-    extras = extras._replace(bias=bias, masked=masked, keep=keep, philox=_drawn_from(form, qkv, extras))
-    static = Static(settings, query.shape[1], key.shape[1], longest if form.packed is None else None, form.lower_side)
+    block = q_side.block, kv_side.block
+    rows = Meeting(q_side.table, q_window, key_ranges(q_window, q_side.table, *block), q_side.blocks)
+    keys = Meeting(kv_side.table, kv_window, row_ranges(kv_window, kv_side.table, *block[::-1]), kv_side.blocks)
+    bias, masked, keep = (pad_to_tiles(x, *block) for x in (extras.bias, extras.masked, extras.keep))
+    extras = extras._replace(bias=bias, masked=masked, keep=keep, philox=_drawn_from(packed, qkv, extras))
+    whole = longest if packed is None else None
+    static = Static(settings, query.shape[1], key.shape[1], block, whole, form.lower_side)
     return Plan(q_side, kv_side, Context(rows, keys, extras, numbers), static)
 
 
-def _drawn_from(form: Form, qkv: QKV, extras: Extras) -> tuple[Any, Any] | None:
+def _drawn_from(packed: Sequences | None, qkv: QKV, extras: Extras) -> tuple[Any, Any] | None:
     """The seed, and the offset of every sequence, ``[sequences]`` words: each draws behind the one before it."""
     if extras.philox is None:
         return None
     (query, key, _), (seed, offset) = qkv, extras.philox
     batch, heads, rows, _ = query.shape
-    lens = ([rows] * batch, [key.shape[2]] * batch) if form.packed is None else (form.packed.q_lens, form.packed.kv_lens)
+    lens = ([rows] * batch, [key.shape[2]] * batch) if packed is None else (packed.q_lens, packed.kv_lens)
     return seed, sequence_offsets(offset, heads, *lens)
 
 
 def qkv_blocks(plan: Plan, qkv: QKV, used: Used) -> QKV:
-    """Q, K and V in blocks. What stands past a used length is not read, so it may be anything: it becomes 0."""
+    """Q, K and V ``[B·N, T, D]``, filled up. What stands past a used length may be anything: it becomes 0, and is not read."""
     query, key, value = (used_only(x, lens) for x, lens in zip(qkv, (used.q_lens, used.kv_lens, used.kv_lens), strict=True))
-    return to_blocks(query, plan.q_side), to_blocks(key, plan.kv_side), to_blocks(value, plan.kv_side)
+    return filled_up(query, plan.q_side), filled_up(key, plan.kv_side), filled_up(value, plan.kv_side)
 
 
 def used_only(x: Array, lens: Array | None) -> Array:

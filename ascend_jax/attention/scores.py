@@ -10,12 +10,16 @@ from ascend_jax.attention.meeting import Context
 
 
 class Place(NamedTuple):
-    """Where a tile lies: int32 scalars. ``row`` and ``column`` count from the start of sequence number ``sequence``."""
+    """Where a tile lies: int32 scalars. ``row`` and ``column`` count from the start of sequence number ``sequence``.
+
+    ``tokens``: where they lie among all tokens.
+    """
 
     head: Array
     sequence: Array
     row: Array
     column: Array
+    tokens: tuple[Array, Array]
 
 
 class Bounds(NamedTuple):
@@ -95,7 +99,9 @@ def dropped(tile: Array, at: Place, context: Context, lengths: tuple[int | Array
 
 
 def tile_of(x: Array, at: Place, shape: tuple[int, ...]) -> Array:
-    """The tile of ``x [sequences|1, N1|1, S1|1, S2]``, whose lengths are padded to whole blocks."""
+    """The tile of ``x [sequences|1, N1|1, S1|1, S2]`` or ``[T, T2]``, whose lengths are filled up to whole blocks."""
+    if x.ndim == 2:
+        return lax.dynamic_slice(x, at.tokens, shape)
     return lax.dynamic_slice(x, corner(x, at), (1, 1, *tile_shape(x, shape)))[0, 0]
 
 
@@ -111,8 +117,13 @@ def tile_shape(x: Array, shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def pad_to_tiles(x: Array | None, block_q: int, block_kv: int) -> Array | None:
-    """``x [.., S1|1, S2]`` with both lengths padded to whole blocks, so that no tile runs over its end."""
+    """``x [.., S1|1, S2]`` with both lengths padded to whole blocks, so that no tile runs over its end.
+
+    Of all tokens ``[T, T2]`` a tile begins anywhere: a block more.
+    """
     if x is None:
         return None
+    if x.ndim == 2:
+        return jnp.pad(x, ((0, block_q), (0, block_kv)))
     rows = -x.shape[2] % block_q if x.shape[2] > 1 else 0
     return jnp.pad(x, ((0, 0), (0, 0), (0, rows), (0, -x.shape[3] % block_kv)))

@@ -7,11 +7,24 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ascend_jax.attention.blocks import from_blocks, to_blocks
+from ascend_jax.attention.blocks import filled_up, of_tokens
 from ascend_jax.attention.core import Gradients, attend_blocks, gradients_of_blocks
 from ascend_jax.attention.dropout import split_words
-from ascend_jax.attention.options import Attended, Extras, Fixed, Numbers, Packed, Settings, Used, Window, clipped
-from ascend_jax.attention.plan import QKV, Form, Given, plan_of, qkv_blocks, used_only
+from ascend_jax.attention.forward import Found
+from ascend_jax.attention.options import (
+    FAR,
+    Attended,
+    Extras,
+    Fixed,
+    Numbers,
+    Packed,
+    Sequences,
+    Settings,
+    Used,
+    Window,
+    clipped,
+)
+from ascend_jax.attention.plan import QKV, Form, Given, nothing, plan_of, qkv_blocks, used_only
 from ascend_jax.attention.scores import accumulator
 from ascend_jax.attention.tiled_checks import check_arguments, check_rows
 
@@ -72,30 +85,42 @@ def _at_the_boundary(
     check_arguments(qkv, window, settings, extras, lengths)
     packed = lengths if isinstance(lengths, Packed) else None
     used = Used(*(None if x is None else jnp.asarray(x, jnp.int32) for x in lengths)) if isinstance(lengths, Used) else Used()
-    longest = qkv[0].shape[2] if packed is None else max(packed.q_lens, default=0)
-    lower_side = isinstance(window.lower, Array) or bool(np.any(np.asarray(window.lower) > -longest))
+    limit = -qkv[0].shape[2] if packed is None else -FAR // 2  # whatever the lengths: those of the next call may be longer
+    lower_side = isinstance(window.lower, Array) or bool(np.any(np.asarray(window.lower) > limit))
     if extras.philox is not None:
         seed, offset = extras.philox
         extras = extras._replace(philox=(split_words(seed), split_words(offset)))
     dtype = accumulator(qkv[0].dtype)
     kinds = (settings.scale, dtype), (settings.alibi_shift, jnp.int32), (settings.keep_prob, dtype)
     numbers = Numbers(*(x.astype(kind) if isinstance(x, Array) else np.asarray(x, kind) for x, kind in kinds))
-    given = Given(Window(*map(clipped, window)), extras, used, numbers)
-    return Form(Fixed.of(settings), packed, lower_side), given
+    given = Given(Window(*map(clipped, window)), extras, used, numbers, _sequences(packed))
+    return Form(Fixed.of(settings), _apart(packed, qkv), lower_side), given
+
+
+def _sequences(packed: Packed | None) -> Sequences | None:
+    return None if packed is None else Sequences(*(np.asarray(getattr(packed, name), np.int32) for name in Sequences._fields))
+
+
+def _apart(packed: Packed | None, qkv: QKV) -> bool:
+    """Whether no tokens of packed sequences need be shared: there are as many as the sequences have together."""
+    tokens = (x.shape[2] for x in qkv[:2])
+    return packed is None or all(sum(x) <= most for x, most in zip((packed.q_lens, packed.kv_lens), tokens, strict=True))
 
 
 @partial(jax.jit, static_argnums=0)
 def _attend(form: Form, given: Given, qkv: QKV) -> Attended:
-    (query, _, value), plan, used = qkv, plan_of(form, qkv, given), given.used
-    if plan.empty or 0 in (*query.shape, *value.shape):
-        return _nothing(query, value)
-    *found, blocks = attend_blocks(plan.static, qkv_blocks(plan, qkv, used), plan.context)
-    rows = (from_blocks(x, plan.q_side, query.shape[0], query.shape[2]) for x in found)
-    out, top, total = (used_only(x, used.q_lens) for x in rows)
-    return Attended(out, top, total, blocks.reshape(*query.shape[:2], -1))
+    (query, _, value), used = qkv, given.used
+    if nothing(qkv, given):
+        return _zeros(query, value)
+    plan = plan_of(form, qkv, given)
+    found = attend_blocks(plan.static, qkv_blocks(plan, qkv, used), plan.context)
+    out, top, total = (used_only(of_tokens(x, query.shape[0], query.shape[2]), used.q_lens) for x in found)
+    start, _, _, stop = plan.context.rows.ranges
+    blocks = jnp.broadcast_to((stop - start)[:, None], (*query.shape[:2], start.shape[1]))
+    return Attended(out, top, total, blocks)
 
 
-def _nothing(query: Array, value: Array) -> Attended:
+def _zeros(query: Array, value: Array) -> Attended:
     """The answer where no row or no key exists."""
     shape, dtype = query.shape[:3], accumulator(query.dtype)
     out, statistics = jnp.zeros((*shape, value.shape[3]), query.dtype), jnp.zeros(shape, dtype)
@@ -104,14 +129,14 @@ def _nothing(query: Array, value: Array) -> Attended:
 
 @partial(jax.jit, static_argnums=0)
 def _differentiate(form: Form, given: Given, qkv: QKV, rows: tuple[Array, Array, Array, Array]) -> Gradients:
-    (query, key, value), plan, extras = qkv, plan_of(form, qkv, given), given.extras
-    if plan.empty or 0 in (*query.shape, *value.shape):
+    (query, key, _), extras = qkv, given.extras
+    if nothing(qkv, given):
         return jax.tree.map(jnp.zeros_like, Gradients(*qkv, extras.bias, extras.sink))
-    out, d_out = (to_blocks(x, plan.q_side) for x in (rows[0], rows[3]))
-    top, total = (to_blocks(x[..., None], plan.q_side)[..., 0] for x in rows[1:3])
-    found, _ = gradients_of_blocks(plan.static, qkv_blocks(plan, qkv, given.used), (out, top, total), d_out, plan.context)
-    d_q = from_blocks(found.query, plan.q_side, query.shape[0], query.shape[2])
-    d_k, d_v = (from_blocks(x, plan.kv_side, key.shape[0], key.shape[2]) for x in (found.key, found.value))
+    plan = plan_of(form, qkv, given)
+    *saved, d_out = (filled_up(x, plan.q_side) for x in rows)
+    found, _ = gradients_of_blocks(plan.static, qkv_blocks(plan, qkv, given.used), Found(*saved), d_out, plan.context)
+    d_q = of_tokens(found.query, query.shape[0], query.shape[2])
+    d_k, d_v = (of_tokens(x, key.shape[0], key.shape[2]) for x in (found.key, found.value))
     d_bias = found.bias
     if d_bias is not None and extras.bias is not None:
         d_bias = d_bias[:, :, : extras.bias.shape[2], : extras.bias.shape[3]]

@@ -19,7 +19,7 @@ def check_arguments(
     _check_tensors(*qkv)
     _check_settings(settings, extras)
     batch, heads, *_ = qkv[0].shape
-    rows, keys = qkv[0].shape[2], qkv[1].shape[2]
+    rows, keys = tokens = qkv[0].shape[2], qkv[1].shape[2]
     if isinstance(lengths, Packed):
         _check_packed(lengths, batch, (rows, keys))
         batch, rows, keys = len(lengths.q_lens), max(lengths.q_lens, default=0), max(lengths.kv_lens, default=0)
@@ -28,7 +28,7 @@ def check_arguments(
     for name, used in zip(lengths._fields, lengths, strict=True) if isinstance(lengths, Used) else ():
         if used is not None:
             _check_whole(name, used, ((batch,),))
-    _check_extras(extras, (batch, heads, rows, keys))
+    _check_extras(extras, (batch, heads, rows, keys), [tokens] if isinstance(lengths, Packed) else [])
 
 
 def check_rows(qkv: tuple[Any, Any, Any], saved: tuple[Any, Any, Any], d_out: Any) -> None:
@@ -86,11 +86,17 @@ def _check_packed(lengths: Packed, batch: int, tokens: tuple[int, int]) -> None:
                 raise ValueError(f"{side}_starts[{index}]={start}, {side}_lens[{index}]={length}: must lie in {most} tokens")
 
 
-def _check_extras(extras: Extras, sizes: tuple[int, int, int, int]) -> None:
-    """``sizes``: sequences, N1, S1, S2."""
+def _check_extras(extras: Extras, sizes: tuple[int, int, int, int], tokens: Sequence[Shape]) -> None:
+    """``sizes``: sequences, N1, S1, S2. ``tokens``: the shape of a mask of all tokens, where there may be one."""
     sequences, heads, rows, keys = sizes
     whole = [(b, n, s, keys) for b in {sequences, 1} for n in {heads, 1} for s in {rows, 1}]
-    shapes = {"bias": whole, "masked": whole, "keep": whole, "slopes": [(sequences, heads), (1, heads)], "sink": [(heads,)]}
+    shapes = {
+        "bias": whole,
+        "masked": [*whole, *tokens],
+        "keep": whole,
+        "slopes": [(sequences, heads), (1, heads)],
+        "sink": [(heads,)],
+    }
     for name, allowed in shapes.items():
         x = getattr(extras, name)
         if x is None:

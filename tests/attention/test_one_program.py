@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 from jax import Array
 
-from ascend_jax.attention import npu_flash_attention, npu_fusion_attention
+from ascend_jax.attention import npu_flash_attention
 from ascend_jax.attention.dropout import keep_mask
-from tests.attention.fusion_oracle import close, oracle, qkv
+from tests.attention.fusion_oracle import attention, close, oracle, qkv
 
+flash: Any = npu_flash_attention
 COMPILED: list[str] = []
 
 
-def note(event: str, seconds: float, **_: Any) -> None:
-    del seconds
+def note(event: str, duration_secs: float, **_: Any) -> None:
+    del duration_secs
     if event == "/jax/core/compile/backend_compile_duration":
         COMPILED.append(event)
 
@@ -33,12 +34,16 @@ def compiled_by(call: Callable[[], Any]) -> int:
     return len(COMPILED) - before
 
 
+def test_a_new_program_is_counted() -> None:
+    assert compiled_by(lambda: jax.jit(lambda x: x * 3 + 1)(np.float32(2))) == 1
+
+
 CALL = qkv((4, 2), (20, 20))
 SLOPES = jnp.asarray([0.5, 0.25, 0.125, 0.0625], jnp.float32)
 
 
 def out(*tensors: Array, **options: Any) -> Array:
-    return npu_fusion_attention(*(tensors or CALL), 4, "BNSD", **options).attention_out
+    return attention(*(tensors or CALL), 4, "BNSD", **options).attention_out
 
 
 @pytest.mark.parametrize(
@@ -81,11 +86,11 @@ def test_a_traced_keep_prob_draws_for_what_it_is() -> None:
 def test_statistics_are_constants_to_a_gradient() -> None:
     """As in torch_npu: its backward is given the gradient of the output alone."""
     for place in (1, 2):
-        number = lambda q, place=place: jnp.sum(npu_fusion_attention(q, *CALL[1:], 4, "BNSD", scale=0.3)[place])  # noqa: E731
+        number = lambda q, place=place: jnp.sum(attention(q, *CALL[1:], 4, "BNSD", scale=0.3)[place])  # noqa: E731
         assert not np.any(jax.grad(number)(CALL[0]))
 
 
 def test_the_alias_takes_the_options_by_position() -> None:
     given = (4, "BNSD", None, None, None, 0.3, 0.8)
-    found = npu_flash_attention(*CALL, *given, seed=3)
-    np.testing.assert_array_equal(found, npu_fusion_attention(*CALL, *given, seed=3).attention_out)
+    found = flash(*CALL, *given, seed=3)
+    np.testing.assert_array_equal(found, attention(*CALL, *given, seed=3).attention_out)

@@ -129,5 +129,5 @@ def test_dropout_of_many_packed_sequences_makes_no_mask_of_them() -> None:
         return training(**tensors, keep_prob=0.9, actual_seq_qlen=ends, actual_seq_kvlen=ends).attention_out
 
     program = jax.make_jaxpr(call)(query)
-    assert largest(program.jaxpr) <= sequences * length * heads * 16
+    assert largest(program.jaxpr) <= (sequences + 1) * length * heads * 16  # tokens, and a block that fills them up
     assert sum(1 for _ in program.jaxpr.eqns) < 100  # sequences are not prepared one by one

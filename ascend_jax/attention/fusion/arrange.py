@@ -1,7 +1,11 @@
 """Statistics as the operator lays them out, and tensors of packed sequences by sequence."""
 
+from functools import partial
+
+import jax
 import jax.numpy as jnp
-from jax import Array
+import numpy as np
+from jax import Array, lax
 
 from ascend_jax.attention.fusion.axes import Axes
 
@@ -36,9 +40,16 @@ def unpack_statistics(x: Array, packed: bool, softmax_layout: str) -> Array:
 
 def by_sequence(flat: Array, axes: Axes, rows: tuple[int, ...]) -> Array:
     """Pieces ``[N1, rows[b], S2[b]]`` in a row as ``[sequences, N1, longest rows, longest S2]``, zeros between."""
-    pieces, start = [], 0
-    for height, keys in zip(rows, axes.kv_lens, strict=True):
-        piece = flat[start : start + axes.n1 * height * keys].reshape(axes.n1, height, keys)
-        start += axes.n1 * height * keys
-        pieces.append(jnp.pad(piece, ((0, 0), (0, max(rows) - height), (0, axes.s2 - keys))))
-    return jnp.stack(pieces)
+    heights, widths = (np.asarray(lens, np.int32) for lens in (rows, axes.kv_lens))
+    sizes = axes.n1 * heights * widths
+    return _pieces(flat, np.cumsum(sizes, dtype=np.int32) - sizes, heights, widths, (axes.n1, max(rows), axes.s2))
+
+
+@partial(jax.jit, static_argnums=4)
+def _pieces(flat: Array, starts: Array, heights: Array, widths: Array, shape: tuple[int, int, int]) -> Array:
+    """One gather for all of them: ``[sequences, *shape]``."""
+    start, height, width = (x[:, None, None, None] for x in (starts, heights, widths))
+    n, i, j = (lax.broadcasted_iota(jnp.int32, shape, axis)[None] for axis in range(3))
+    exists = (i < height) & (j < width)
+    found = jnp.take(flat, jnp.where(exists, start + (n * height + i) * width + j, 0), mode="clip")
+    return jnp.where(exists, found, jnp.zeros((), flat.dtype))

@@ -19,7 +19,7 @@ from ascend_jax.attention.options import FAR, Window
 
 
 class Seen(NamedTuple):
-    """``masked``: bool ``[sequences|1, N1|1, S1, S2]`` or None."""
+    """``masked``: bool ``[sequences|1, N1|1, S1, S2]``, ``[T1, T2]`` of packed sequences, or None."""
 
     window: Window
     masked: Array | None
@@ -32,14 +32,26 @@ def seen_keys(call: Call, axes: Axes, sparse: Sparse, block: tuple[int, int]) ->
         return Seen(_window(sparse, axes, lens), None)
     masked = _given_mask(call, axes)
     if sparse.kind is Kind.ALL:
-        return Seen(Window.full(), masked)
+        return Seen(_for_each(Window.full(), axes), masked)
     start, stop = _stairs(sparse, lens, block)
     row = np.arange(start.shape[1])
-    key = jnp.arange(axes.s2, dtype=jnp.int32)[None, None, None]
-    first, end = (jnp.asarray(side, jnp.int32)[:, None, :, None] for side in (start, stop))
-    outside = (key < first) | (key >= end)
     window = Window(np.min(start - row, axis=1), np.max(stop - 1 - row, axis=1))
-    return Seen(_for_batch(window, axes), masked | outside)
+    if masked.ndim == 2:
+        first, end = (_of_tokens(side, lens, axes.t1)[:, None] for side in (start, stop))
+    else:
+        first, end = (side[:, None, :, None] for side in (start, stop))
+    key = jnp.arange(masked.shape[-1], dtype=jnp.int32).reshape((1,) * (masked.ndim - 1) + (-1,))
+    outside = (key < jnp.asarray(first, jnp.int32)) | (key >= jnp.asarray(end, jnp.int32))
+    return Seen(_for_each(window, axes), masked | outside)
+
+
+def _of_tokens(side: np.ndarray, lens: np.ndarray, tokens: int) -> np.ndarray:
+    """``side [sequences, longest S1]``, a key of each row, as a key among those of all sequences, ``[tokens]``."""
+    ends, begins = np.cumsum(lens, axis=0), np.cumsum(lens, axis=0) - lens
+    row = np.arange(ends[-1, 0])
+    sequence = np.searchsorted(ends[:, 0], row, side="right")
+    keys = begins[sequence, 1] + side[sequence, row - begins[sequence, 0]]
+    return np.pad(keys, (0, tokens - len(keys)))
 
 
 def _lens(axes: Axes) -> np.ndarray:
@@ -58,7 +70,7 @@ def _window(sparse: Sparse, axes: Axes, lens: np.ndarray) -> Window:
         last = sparse.kind is Kind.BAND_LAST
         band = np.arange(len(shift)) == band_sequence(axes, last)
         upper = np.where(band, right[1], shift if last else 0)
-        return Window(np.where(band, right[0], open_side), upper)
+        return _for_each(Window(np.where(band, right[0], open_side), upper), axes)
     windows = {
         Kind.ALL: Window.full(),
         Kind.CAUSAL: Window(upper=0),
@@ -67,32 +79,23 @@ def _window(sparse: Sparse, axes: Axes, lens: np.ndarray) -> Window:
         Kind.BAND_RIGHT: Window(*right),
         Kind.PREFIX: Window(upper=shift, prefix=np.asarray(sparse.prefix, np.int64)),
     }
-    return _for_batch(windows[sparse.kind], axes)
+    return _for_each(windows[sparse.kind], axes)
 
 
-def _for_batch(window: Window, axes: Axes) -> Window:
-    """A batch has one line of lengths for all its sequences."""
-    if axes.packed:
-        return window
-    sides = [np.broadcast_to(side, (axes.batch,)) if np.size(side) == 1 else side for side in window]
-    return Window(*sides)
+def _for_each(window: Window, axes: Axes) -> Window:
+    """The sides for each sequence: of one shape whatever the lengths, and the kind that the host finds for them."""
+    return Window(*(np.broadcast_to(side, (axes.batch,)) if np.size(side) == 1 else side for side in window))
 
 
 def _given_mask(call: Call, axes: Axes) -> Array:
-    """The user's mask, bool ``[sequences|1, N1|1, S1, S2]``; a mask of all packed tokens is cut into its sequences."""
+    """The user's mask, bool ``[sequences|1, N1|1, S1, S2]``, or ``[T1, T2]`` if it is of all packed tokens."""
     mask = jnp.asarray(call.atten_mask)
     mask = mask if mask.dtype == jnp.bool_ else mask != 0
     if mask.ndim == 4:
         return mask
     if mask.shape == (axes.s1, axes.s2):
         return mask[None, None]
-    starts = [np.cumsum([0, *lens]) for lens in (axes.q_lens, axes.kv_lens)]
-    pieces = []
-    for index, (rows, keys) in enumerate(zip(axes.q_lens, axes.kv_lens, strict=True)):
-        first = int(starts[0][index]), int(starts[1][index])
-        piece = mask[first[0] : first[0] + rows, first[1] : first[1] + keys]
-        pieces.append(jnp.pad(piece, ((0, axes.s1 - rows), (0, axes.s2 - keys))))
-    return jnp.stack(pieces)[:, None]
+    return jnp.pad(mask, ((0, axes.t1 - mask.shape[0]), (0, axes.t2 - mask.shape[1])))
 
 
 def _stairs(sparse: Sparse, lens: np.ndarray, block: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
