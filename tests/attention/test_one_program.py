@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax import Array
 
-from ascend_jax.attention import npu_flash_attention
+from ascend_jax.attention import npu_flash_attention, npu_fused_infer_attention_score
 from ascend_jax.attention.dropout import keep_mask
 from tests.attention.fusion_oracle import attention, close, oracle, qkv
 
@@ -94,3 +94,33 @@ def test_the_alias_takes_the_options_by_position() -> None:
     given = (4, "BNSD", None, None, None, 0.3, 0.8)
     found = flash(*CALL, *given, seed=3)
     np.testing.assert_array_equal(found, attention(*CALL, *given, seed=3).attention_out)
+
+
+PAGE, COLUMNS = 16, 6
+PAGES = np.random.default_rng(3).standard_normal((2 * COLUMNS + 1, PAGE, 32)).astype(np.float16)
+PAGES[-1] = np.nan
+ORDER = np.random.default_rng(4).permutation(2 * COLUMNS).reshape(2, COLUMNS)
+ROW = np.random.default_rng(5).standard_normal((2, 1, 32)).astype(np.float16)
+
+
+def decoded(lens: tuple[int, int]) -> Array:
+    """One step over pages; those that the table does not need yet hold NaN."""
+    table = np.where(np.arange(COLUMNS) * PAGE < np.asarray(lens)[:, None], ORDER, 2 * COLUMNS)
+    given = {"block_table": jnp.asarray(table, jnp.int32), "block_size": PAGE, "actual_seq_lengths_kv": lens}
+    options: dict[str, Any] = given | {"num_heads": 2, "num_key_value_heads": 2, "scale": 0.3, "round_probs": False}
+    return npu_fused_infer_attention_score(jnp.asarray(ROW), jnp.asarray(PAGES), jnp.asarray(PAGES), **options)[0]
+
+
+def test_a_loop_of_decoding_compiles_when_its_pages_double() -> None:
+    for lengths in (range(1, 17), range(17, 33), range(33, 65, 7), range(65, 97, 8)):
+        decoded((lengths[0], 1))
+        assert compiled_by(lambda lengths=lengths: [decoded((keys, keys - 1)) for keys in lengths[1:]]) == 0
+
+
+@pytest.mark.parametrize("keys", [2, 16, 17, 40, 96])
+def test_pages_that_are_not_needed_may_be_anything(keys: int) -> None:
+    found = decoded((keys, keys - 1))
+    split = lambda x: jnp.swapaxes(jnp.asarray(x).reshape(-1, 2, 16), 0, 1)[None]  # noqa: E731
+    for batch, length in enumerate((keys, keys - 1)):
+        key = split(PAGES[ORDER[batch]].reshape(-1, 32)[:length])
+        close(split(found[batch]), oracle(split(ROW[batch]), key, key, scale=0.3)[0], 2**-9)

@@ -39,8 +39,8 @@ def _dense(f: Facts, tensors: tuple[Any, ...]) -> Array:
 
 
 def _gathered(f: Facts, pages: Array) -> Array:
-    """The pages of each sequence in order, ``[B, N2, S2, D]``; packed: one sequence's behind the other's, B = 1."""
-    table = jnp.asarray(f.call.block_table)[:, : f.s2 // f.call.block_size]
+    """The pages of each sequence in order, ``[B, N2, f.gathered, D]``; packed: one sequence's behind the other's, B = 1."""
+    table = jnp.asarray(f.call.block_table)[:, : f.gathered // f.call.block_size]
     found = jnp.moveaxis(jnp.take(pages, table, axis=0, mode="clip"), 2, 1)  # [B, N2, blocks, page, D]
     dense = found.reshape(table.shape[0], f.n2, -1, pages.shape[3])
     return jnp.moveaxis(dense, 0, 1).reshape(1, f.n2, -1, pages.shape[3]) if f.packed else dense

@@ -83,6 +83,17 @@ class Facts:
         return self.q_layout in PACKED
 
     @property
+    def gathered(self) -> int:
+        """Keys of each sequence as they are computed on: of pages a power of two of them, or all in the table.
+
+        Each step of decoding adds a key: one program then serves until their pages have doubled.
+        """
+        if self.storage != "paged":
+            return self.s2
+        page = self.call.block_size
+        return page * min(int(self.call.block_table.shape[1]), 2 ** max(0, self.s2 // page - 1).bit_length())
+
+    @property
     def uneven(self) -> bool:
         """D of the value differs from that of the query, 192 with 128 aside."""
         return self.d != self.dv and (self.d, self.dv) != (192, 128)

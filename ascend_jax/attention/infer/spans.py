@@ -59,7 +59,7 @@ def lengths_of(f: Facts, spans: Spans) -> Packed | Used:
         return Used(jnp.asarray(spans.q, jnp.int32), jnp.asarray(spans.kv, jnp.int32))
     q_starts, kv_starts = (np.cumsum(x) - x for x in spans)
     if f.storage == "paged":
-        kv_starts = f.s2 * np.arange(len(spans.kv))
+        kv_starts = f.gathered * np.arange(len(spans.kv))
     return Packed(*(tuple(x.tolist()) for x in (q_starts, spans.q, kv_starts, spans.kv)))
 
 
@@ -97,7 +97,7 @@ def tree_mask(f: Facts, spans: Spans) -> Array:
     """Mode 9: the mask of the rows among themselves, at the end of each sequence's keys; ``[sequences, 1, S1, S2]``."""
     if not all(isinstance(x, np.ndarray) for x in spans):
         raise ParamInvalidError("sparse_mode=9 with lengths of the device", "the host places the tree", "pass whole numbers")
-    rows, columns = np.arange(f.s1)[:, None], np.arange(max(f.s2, int(spans.kv.max(initial=0))))
+    rows, columns = np.arange(f.s1)[:, None], np.arange(max(f.gathered, int(spans.kv.max(initial=0))))
     at = columns - (spans.kv - spans.q)[:, None, None]
     inside = (at >= 0) & (at < spans.q[:, None, None]) & (rows < spans.q[:, None, None])
     squares = spans.q**2 if f.packed else np.full(len(spans.q), f.s1**2)
