@@ -4,9 +4,11 @@
 """
 
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TextIO
 
@@ -18,6 +20,7 @@ from jax import Array, lax
 from transcribe import transcribe
 
 from ascend_jax import KERNELS, STRAIGHT_THROUGH, Tiling, load_chip, load_preset
+from ascend_jax._compile import OFTEN, SLOPES
 from ascend_jax._pytree import as_arrays
 from ascend_jax.cost.finish import score
 from ascend_jax.cost.overlap import PIPELINED
@@ -31,12 +34,17 @@ CANDIDATES = 1_000_000
 SAMPLE = 2_000
 """Candidates that plain Python evaluates; a million would take minutes."""
 GRADIENT_CHUNK = 4096
-UNFUSED = {"xla_disable_hlo_passes": "fusion"}
-"""XLA fuses the backward pass into kernels that compute everything several times over; unfused it is seven times as fast."""
+SIZES = 3
+"""Block sizes that gradients are by: block_q, block_kv, vector_rows."""
 FAST = {"xla_cpu_prefer_vector_width": 512}
+FORWARD = OFTEN | FAST | {"xla_cpu_enable_fast_min_max": True}
 
 SPEC, GIVEN, KERNEL = as_arrays(load_chip(CHIP)), problem(load_preset(WORKLOAD)), KERNELS["separated"]
 Columns = tuple[Any, ...]
+Runs = dict[str, Callable[[], Any]]
+THREADS = os.cpu_count() or 1
+BEFORE = {"xla_disable_hlo_passes": "fusion"}
+"""The compiler options of gradients before ``SLOPES``."""
 
 
 def tiling_of(block: Columns, depth: Columns) -> Tiling:
@@ -114,22 +122,106 @@ def python_scores(blocks: np.ndarray, depths: np.ndarray) -> Callable[[], Any]:
     return lambda: [run(*row) for row in rows]
 
 
-def gradient_runs(blocks: np.ndarray, depths: np.ndarray) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Value, and value with its gradient by the three sizes (block_q, block_kv, vector_rows), each of its own tiling."""
+def value(sizes: Columns, block: Columns, depth: Columns) -> Array:
+    """Seconds of one tiling, differentiable by ``sizes``; 0 where it does not fit."""
+    sized = (*sizes, *block[SIZES:])
+    found = seconds(ready(sized, STRAIGHT_THROUGH), sized, depth, STRAIGHT_THROUGH)[0]
+    return jnp.where(jnp.isfinite(found), found, 0.0)
+
+
+def of_pair(one: Callable[..., Any]) -> Callable[..., Any]:
+    """``one`` of a pair of a block and depths."""
+    return lambda pair: one(pair[0][:SIZES], *pair)
+
+
+def gradient_runs(blocks: np.ndarray, depths: np.ndarray) -> Runs:
+    """Value, and value with its gradient by the sizes in reverse mode, each of its own tiling."""
     rng = np.random.default_rng(2)
     flat = tuple(map(columns, (rng.choice(blocks, CANDIDATES), rng.choice(depths, CANDIDATES))))
+    halves = [jax.tree.map(lambda column, part=part: np.array_split(column, THREADS)[part], flat) for part in range(THREADS)]
+    chunked = partial(lax.map, of_pair(jax.value_and_grad(value)), batch_size=GRADIENT_CHUNK)
+    forward, before = jax.jit(jax.vmap(of_pair(value))), jax.jit(chunked, compiler_options=BEFORE)
+    both = jax.jit(chunked, compiler_options=SLOPES)
+    return {
+        "value": lambda: jax.block_until_ready(forward(flat)),
+        "value_and_grad_before": lambda: jax.block_until_ready(before(flat)),
+        "value_and_grad": lambda: jax.block_until_ready(both(flat)),
+        "value_and_grad_on_all_cores": lambda: on_all_cores(both, halves),
+    }
 
-    def value(sizes: Columns, block: Columns, depth: Columns) -> Array:
-        sized = (*sizes, *block[3:])
-        found = seconds(ready(sized, STRAIGHT_THROUGH), sized, depth, STRAIGHT_THROUGH)[0]
-        return jnp.where(jnp.isfinite(found), found, 0.0)
 
-    def mapped(one: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda pair: one(pair[0][:3], *pair)
+def block_slopes(block: Columns) -> tuple[Prepared, Prepared]:
+    """What the blocks decide, and its slopes by the sizes, leaves ``[SIZES, …]``: forward mode, once for all depths."""
 
-    forward = jax.jit(jax.vmap(mapped(value)))
-    both = jax.jit(partial(lax.map, mapped(jax.value_and_grad(value)), batch_size=GRADIENT_CHUNK), compiler_options=UNFUSED)
-    return (lambda: jax.block_until_ready(forward(flat))), (lambda: jax.block_until_ready(both(flat)))
+    def along(direction: Array) -> tuple[Any, Any]:
+        return jax.jvp(lambda *sizes: ready((*sizes, *block[SIZES:]), STRAIGHT_THROUGH), block[:SIZES], tuple(direction))
+
+    return jax.vmap(along, out_axes=(None, 0))(jnp.eye(SIZES, dtype=jnp.float32))
+
+
+def depth_slopes(prepared: Prepared, slopes: Prepared, block: Columns, depth: Columns) -> tuple[Array, Array]:
+    """Seconds (0 where it does not fit) and their gradient ``[SIZES]`` from what :func:`block_slopes` gives: the chain rule."""
+
+    def of(prepared: Prepared, sizes: Columns) -> Array:
+        return seconds(prepared, (*sizes, *block[SIZES:]), depth, STRAIGHT_THROUGH)[0]
+
+    def along(slope: Prepared, direction: Array) -> tuple[Any, Any]:
+        return jax.jvp(of, (prepared, block[:SIZES]), (slope, tuple(direction)))
+
+    found, gradient = jax.vmap(along, out_axes=(None, 0))(slopes, jnp.eye(SIZES, dtype=jnp.float32))
+    fits = jnp.isfinite(found)
+    return jnp.where(fits, found, 0.0), jnp.where(fits, gradient, 0.0)
+
+
+def grid_slopes(depths: Columns) -> Callable[[Columns], tuple[Array, Array]]:
+    """A function of blocks ``[P]``: seconds ``[P, F]`` and gradients ``[P, F, SIZES]`` of all ``depths`` on them."""
+    first = jax.jit(jax.vmap(block_slopes), compiler_options=SLOPES)
+
+    def of_depths(block: tuple[Prepared, Prepared, Columns]) -> tuple[Array, Array]:
+        return jax.vmap(lambda depth: depth_slopes(*block, depth))(depths)
+
+    second = jax.jit(partial(lax.map, of_depths, batch_size=8), compiler_options=FORWARD)
+    return lambda blocks: second((*first(blocks), blocks))
+
+
+def grid_runs(blocks: np.ndarray, depths: np.ndarray) -> Runs:
+    """Gradients of all depths on each block, which share what the blocks decide."""
+    run, whole = grid_slopes(columns(depths)), columns(blocks)
+    halves = [columns(part) for part in np.array_split(blocks, THREADS)]
+    return {
+        "value_and_grad_sharing": lambda: jax.block_until_ready(run(whole)),
+        "value_and_grad_sharing_on_all_cores": lambda: on_all_cores(run, halves),
+    }
+
+
+def on_all_cores(run: Callable[[Any], Any], parts: list[Any]) -> None:
+    """``run`` of each part, in a thread of its own."""
+    with ThreadPoolExecutor(len(parts)) as pool:
+        list(pool.map(lambda part: jax.block_until_ready(run(part)), parts))
+
+
+def check_slopes(blocks: np.ndarray, depths: np.ndarray) -> None:
+    """Forward mode over a grid and reverse mode one by one agree."""
+    rows = np.random.default_rng(3).choice(len(blocks), 64, replace=False)
+    found, slopes = map(np.asarray, grid_slopes(columns(depths))(columns(blocks[rows])))
+    block, depth = columns(np.repeat(blocks[rows], len(depths), axis=0)), columns(np.tile(depths, (len(rows), 1)))
+    reverse = jax.jit(jax.vmap(lambda *pair: of_pair(jax.value_and_grad(value))(pair)), compiler_options=SLOPES)
+    expected, gradients = reverse(block, depth)
+    np.testing.assert_allclose(found.ravel(), expected, rtol=1e-5)
+    gradients = np.stack(gradients, axis=-1)
+    scale = np.abs(gradients).max(axis=-1, keepdims=True)
+    assert np.all(np.abs(slopes.reshape(gradients.shape) - gradients) <= 1e-4 * scale) and np.any(scale > 0)
+
+
+def wall_seconds(runs: Runs, repeats: int) -> dict[str, float]:
+    """Least wall seconds of each, interleaved."""
+    spent: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(repeats):
+        for name, run in runs.items():
+            started = time.perf_counter()
+            run()
+            spent[name].append(time.perf_counter() - started)
+    return {name: min(times) for name, times in spent.items()}
 
 
 def measure(runs: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
@@ -166,14 +258,16 @@ def report(repeats: int) -> dict[str, Any]:
     total = len(blocks) * len(depths)
     cut, deep = columns(blocks), columns(depths)
     runs = {"jax": jax_scores(cut, deep), "jax_top20": jax_scores(cut, deep, top=20)}
-    runs = {"jax": jax_scores(cut, deep), "jax_top20": jax_scores(cut, deep, top=20)}
     spent = measure(runs | {"numpy_sharing": numpy_scores(cut, deep, share=True)}, repeats)
     slow = {"numpy": numpy_scores(cut, deep, share=False), "python": python_scores(blocks, depths)}
     spent |= measure(slow, max(repeats // 5, 1))
-    forward, both = gradient_runs(blocks, depths)
-    spent |= measure({"value": forward, "value_and_grad": both}, max(repeats // 5, 1))
-    sizes = dict.fromkeys(spent, total) | {"python": SAMPLE, "value": CANDIDATES, "value_and_grad": CANDIDATES}
+    check_slopes(blocks, depths)
+    alone, shared = gradient_runs(blocks, depths), grid_runs(blocks, depths)
+    spent |= measure(alone | shared, max(repeats // 5, 1))
+    sizes = dict.fromkeys(spent, total) | {"python": SAMPLE} | dict.fromkeys(alone, CANDIDATES)
     rates = {name: sizes[name] / seconds for name, seconds in spent.items()}
+    slopes = {name: run for name, run in (alone | shared).items() if name.startswith("value_and_grad")}
+    walls = wall_seconds(slopes, max(repeats // 5, 1))
     return {
         "candidates": total,
         "evaluations_per_cpu_s": rates,
@@ -182,6 +276,7 @@ def report(repeats: int) -> dict[str, Any]:
         "jax_over_python": rates["jax"] / rates["python"],
         "top20_over_scores": spent["jax_top20"] / spent["jax"],
         "value_and_grad_over_value": spent["value_and_grad"] / spent["value"],
+        "gradients_per_wall_s": {name: sizes[name] / seconds for name, seconds in walls.items()},
     }
 
 

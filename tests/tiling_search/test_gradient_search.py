@@ -11,7 +11,7 @@ import pytest
 from toy_points import RELAXED_BOWL, every_place, fits, table, toy
 
 from ascend_jax import Attention, Tiling, load_chip
-from ascend_jax._compile import SELDOM, quick_jit
+from ascend_jax._compile import SELDOM, SLOPES, quick_jit
 from ascend_jax.cost.evaluate import model
 from ascend_jax.rounding import SMOOTH
 from tiling_search.feasible import Feasible, feasible_points
@@ -99,6 +99,29 @@ def test_starts_end_at_feasible_points_and_the_best_is_the_optimum_of_the_toy() 
     assert table()[ranks[0]] == table().min() and every_place()[ranks[0]].tolist() == [4, 5, 1]
     with pytest.raises(ValueError, match="no axis 'rows'"):
         branches(toy(), ("rows", "block_kv"))
+
+
+def test_ends_do_not_depend_on_how_starts_are_dealt_to_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    how = replace(HOW, starts=23)
+    given = branches(toy(), how.axes)
+    whole = descend(toy(), given, how, RELAXED_BOWL, jax.random.key(3))
+    monkeypatch.setattr("tiling_search.strategies.relaxed.CHUNK", 5)
+    parts = descend(toy(), given, how, RELAXED_BOWL, jax.random.key(3))
+    assert parts.ranks.shape == (23,) and np.array_equal(parts.ranks, whole.ranks)
+    np.testing.assert_allclose(np.asarray(parts.values), np.asarray(whole.values), rtol=1e-6)
+
+
+def test_the_options_of_gradients_change_no_gradient() -> None:
+    relaxed = relaxed_seconds(found())
+    ranks = jnp.arange(0, found().points.count, found().points.count // 40, dtype=jnp.int32)
+    points = jax.vmap(lambda rank: values(found().points, rank))(ranks)
+    fast, plain = (
+        quick_jit(jax.vmap(_value_and_slope, in_axes=(None, 0)), static_argnums=(), wanted=wanted)
+        for wanted in (SLOPES, SELDOM)
+    )
+    for one, other in zip(fast(relaxed, points), plain(relaxed, points), strict=True):
+        scale = np.abs(np.asarray(other)).max(axis=-1, keepdims=True)
+        assert np.all(np.abs(np.asarray(one) - np.asarray(other)) <= 1e-5 * scale) and np.all(scale > 0)
 
 
 @pytest.mark.slow

@@ -7,7 +7,9 @@ the lattice, downwards only where rounding up would not fit. It gives starts to 
 values.
 """
 
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,8 +19,11 @@ import numpy as np
 import optax
 from jax import Array, random
 
-from ascend_jax._compile import OFTEN, quick_jit
+from ascend_jax._compile import SLOPES, quick_jit
 from tiling_search.points import NONE, Points, indices, ranks_of
+
+CHUNK = 2048
+"""Most starts a call, so that threads can share them; how many threads there are makes no difference to what is found."""
 
 Relaxed = Callable[[Array], Array]
 """Value of a point whose axes have any values in between: float32 ``[A]`` → rank 0, differentiable by the relaxed axes.
@@ -121,17 +126,31 @@ def point_values(points: Points, given: Branches, how: GradientParameters, branc
 
 
 def descend(points: Points, given: Branches, how: GradientParameters, relaxed: Relaxed, key: Array) -> Found:
-    """Adam on ``log relaxed`` from ``how.starts`` random starts, spread evenly over the branches."""
-    return _descend(points, given, how, relaxed, key)
+    """Adam on ``log relaxed`` from ``how.starts`` random starts, spread evenly over the branches, on all cores.
 
-
-def _descend_all(points: Points, given: Branches, how: GradientParameters, relaxed: Relaxed, key: Array) -> Found:
+    Not traceable.
+    """
     branch_key, theta_key = random.split(key)
     count = given.others.shape[0]
     order = random.permutation(branch_key, jnp.arange(count, dtype=jnp.int32))
     branch = order[jnp.arange(how.starts, dtype=jnp.int32) % count]
     theta = random.uniform(theta_key, (how.starts, 2), jnp.float32, -3.0, 3.0)
-    return jax.vmap(lambda one, start: _descend_one(points, given, how, relaxed, (one, start)))(branch, theta)
+    parts = -(-how.starts // CHUNK)
+    rows = np.arange(-(-how.starts // parts) * parts).reshape(parts, -1) % how.starts  # parts of one size: one compilation
+
+    def some(part: np.ndarray) -> Found:
+        return jax.block_until_ready(_descend(points, given, how, relaxed, (branch[part], theta[part])))
+
+    first = some(rows[0])  # which compiles
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = [first, *pool.map(some, rows[1:])]
+    return Found(*(jnp.concatenate(leaves)[: how.starts] for leaves in zip(*found, strict=True)))
+
+
+def _descend_some(
+    points: Points, given: Branches, how: GradientParameters, relaxed: Relaxed, starts: tuple[Array, Array]
+) -> Found:
+    return jax.vmap(lambda branch, theta: _descend_one(points, given, how, relaxed, (branch, theta)))(*starts)
 
 
 def _descend_one(
@@ -159,7 +178,7 @@ def _descend_one(
     return Found(snapped(points, given, how, branch, sizes), sizes, jnp.exp(value))
 
 
-_descend = quick_jit(_descend_all, static_argnums=(2,), wanted=OFTEN)
+_descend = quick_jit(_descend_some, static_argnums=(2,), wanted=SLOPES)
 
 
 def best_first(found: Found) -> np.ndarray:
