@@ -1,11 +1,13 @@
 """What processes of a sweep do to share it: workers and their ends, messages, winners of parts, progress. No search is run."""
 
+import socket
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
+import click
 import jax
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from tiling_search.exhaustive import CHUNK, Scores
 from tiling_search.kept import Found, keep, merged
 from tiling_search.sweep.progress import LINE_EVERY_S, SweepProgress
 from tiling_search.sweep.sharded import OnDevices
-from tiling_search.sweep.together import GONE
+from tiling_search.sweep.together import GONE, _wait_for
 from tiling_search.sweep.workers import WorkerError, rows_of
 
 NAP = "import time; time.sleep(120)"
@@ -105,6 +107,16 @@ def test_one_process_has_all_rows_and_its_own_messages() -> None:
     assert devices.gather({"a": 1}) == [{"a": 1}]
     with pytest.raises(ValueError, match="no devices"):
         OnDevices([])
+
+
+def test_a_process_waits_for_the_first_one_and_says_where_it_is_not() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        _wait_for(place, patience_s=5.0)
+    with pytest.raises(click.UsageError, match=f"nobody listens at {place} .*: start process 0"):
+        _wait_for(place, patience_s=0.1)
 
 
 def test_progress_says_a_line_now_and_then_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,9 @@ jax then waits for the others, who wait for it.
 """
 
 import os
+import socket
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ GONE = 75
 """Exit status of a process whose computation lost another one (EX_TEMPFAIL: try again)."""
 JOIN_S, SILENCE_S, LEAVE_S = 120, 20, 60
 """How long to wait for the others at the start, for a sign of life of one that is silent, and for them at the end."""
+PAUSE_S = 0.2
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -30,26 +33,22 @@ def joined(coordinator: str, processes: int, process_id: int) -> Iterator[IO[str
     once if its connection closed, else after ``SILENCE_S``: then jax itself ends it with SIGABRT and a message.
 
     Raises:
-      click.UsageError: not all processes came within ``JOIN_S``.
+      click.UsageError: process 0 was not there within ``JOIN_S``. If another one is not, jax ends this process with SIGABRT.
     """
     import jax  # noqa: PLC0415 — the command's help must not wait for it
 
-    bind = coordinator if coordinator.rpartition(":")[0] in LOOPBACK else None
-    try:
-        jax.distributed.initialize(
-            coordinator,
-            processes,
-            process_id,
-            coordinator_bind_address=bind,
-            initialization_timeout=JOIN_S,
-            heartbeat_timeout_seconds=SILENCE_S,
-            shutdown_timeout_seconds=LEAVE_S,
-        )
-    except RuntimeError as error:
-        raise click.UsageError(
-            f"no computation of {processes} processes came about at {coordinator} ({str(error).splitlines()[0]}): process 0 "
-            f"must run on that machine, and all within {JOIN_S} s, with the same --coordinator and --processes"
-        ) from error
+    click.echo(f"Process {process_id} waits up to {JOIN_S} s for {processes} processes to meet at {coordinator}", err=True)
+    if process_id:
+        _wait_for(coordinator)
+    jax.distributed.initialize(
+        coordinator,
+        processes,
+        process_id,
+        coordinator_bind_address=coordinator if coordinator.rpartition(":")[0] in LOOPBACK else None,
+        initialization_timeout=JOIN_S,
+        heartbeat_timeout_seconds=SILENCE_S,
+        shutdown_timeout_seconds=LEAVE_S,
+    )
     try:
         with _native_output_to_stderr() as stdout:
             yield stdout
@@ -66,6 +65,22 @@ def joined(coordinator: str, processes: int, process_id: int) -> Iterator[IO[str
         raise
     except BaseException:
         _leave(traceback.format_exc(), 1)
+
+
+def _wait_for(coordinator: str, patience_s: float = JOIN_S) -> None:
+    """Until somebody listens there. jax would end the process with SIGABRT where nobody does."""
+    host, _, port = coordinator.rpartition(":")
+    started = time.monotonic()
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=PAUSE_S).close()
+            return
+        except OSError as error:
+            if time.monotonic() - started > patience_s:
+                raise click.UsageError(
+                    f"nobody listens at {coordinator} ({error}): start process 0 on that machine, with the same --coordinator"
+                ) from error
+        time.sleep(PAUSE_S)
 
 
 @contextmanager
