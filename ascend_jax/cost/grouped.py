@@ -60,6 +60,8 @@ def _starts(graph: Graph, order: list[str], waits: Waits, past: dict[str, Array]
             for tile in range(graph.group):
                 before, earlier = _issued_before(graph, name, tile)
                 arrivals = [zero, start_of(before, earlier) + waits.times[Term("stage", before)]]
+                if name == graph.first_load:  # GM takes turns among the tiles of a group, too
+                    arrivals.append(start_of(name, tile - 1) + waits.times[Term("share", name)])
                 arrivals += [_input(graph, flow, waits, start_of, tile) for flow in graph.tile_flows if flow.consumer == name]
                 for flow in graph.tile_flows:
                     if flow.producer == name and flow.buffer is not None:

@@ -16,11 +16,11 @@ from ascend_jax.kernels.kernel import Graph
 
 
 class Term(NamedTuple):
-    """A time on an edge: how long a stage keeps its pipe, until its result is visible, the lead of a chunked flow, or the
-    release of its slot."""
+    """A time on an edge: how long a stage keeps its pipe, until its result is visible, the lead of a chunked flow, the release
+    of its slot, or until the next tile may have its share of GM and L2."""
 
     kind: str
-    """``stage``, ``done``, ``lead`` or ``release``."""
+    """``stage``, ``done``, ``lead``, ``release`` or ``share``."""
     name: str
     """Of the stage, or of the flow's buffer."""
 

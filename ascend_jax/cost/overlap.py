@@ -149,7 +149,8 @@ def _pipelined(tile: Tile) -> Steady:
     flag_s, rolling = tile.spec.handoff_s, tile.graph.group == 1
     around = _around_loops(tile.graph, times, flag_s) if rolling else ()
     tasks_s = _task_loops(tile, times)
-    grouped = {} if rolling else times
+    share = {Term("share", tile.graph.first_load): tile.costs.traffic.seconds(tile.spec)}
+    grouped = {} if rolling else times | share
     return Steady(limits, around, held, _latency(tile, times), tasks_s, serial_s, flag_s, _room(tile), grouped)
 
 

@@ -122,6 +122,11 @@ class Graph:
         """Flows with a row stage at one end or both."""
         return tuple(flow for flow in self.flows if self._of_a_row(flow))
 
+    @property
+    def first_load(self) -> str:
+        """The stage with which a tile begins to take its share of GM."""
+        return next(stage.name for stage in self.tile_stages if stage.gm and not stage.late)
+
     def _of_a_row(self, flow: Flow) -> bool:
         return self.stage(flow.producer).per_row or self.stage(flow.consumer).per_row
 

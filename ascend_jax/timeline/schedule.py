@@ -78,8 +78,7 @@ class _Builder:
                 self._ask_slot(flow, self.slots[flow.buffer])
             if flow.buffer in self.alternating:
                 self._ask_tile(flow.producer, Moment(flow.producer, "pace", flow.buffer), 1)
-        first_load = next(stage.name for stage in self.graph.tile_stages if stage.gm and not stage.late)
-        self._ask_tile(first_load, Moment(first_load, "share"), 1)
+        self._ask_tile(self.graph.first_load, Moment(self.graph.first_load, "share"), 1)
         return self._program(*_retimed(self.graph.group, list(self.asked), list(self._orders())))
 
     def _program(self, behind: dict[Spot, int], order: list[Spot]) -> Program:
