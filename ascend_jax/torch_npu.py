@@ -129,6 +129,7 @@ npu_fusion_attention_v2 = with_drawn_seed(on_tensors(ops.npu_fusion_attention_v2
 npu_flash_attention = with_drawn_seed(on_tensors(ops.npu_flash_attention, 1))
 npu_fusion_attention_grad = on_tensors(grad.npu_fusion_attention_grad, 0)
 npu_fusion_attention_grad_v2 = on_tensors(grad.npu_fusion_attention_grad_v2, 0)
+npu_fusion_attention_grad_v3 = on_tensors(grad.npu_fusion_attention_grad_v3, 0)
 npu_fused_infer_attention_score = on_tensors(fused_infer, 2)
 npu_fused_infer_attention_score_v2 = on_tensors(variants.npu_fused_infer_attention_score_v2, 2)
 npu_prompt_flash_attention = on_tensors(variants.npu_prompt_flash_attention, 1)

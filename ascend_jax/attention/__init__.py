@@ -6,8 +6,8 @@ from ascend_jax._front_door import front_door
 
 if TYPE_CHECKING:
     from ascend_jax.attention.errors import AclnnError
-    from ascend_jax.attention.fusion.grad import npu_fusion_attention_grad
-    from ascend_jax.attention.fusion.ops import npu_flash_attention, npu_fusion_attention
+    from ascend_jax.attention.fusion.grad import npu_fusion_attention_grad, npu_fusion_attention_grad_v3
+    from ascend_jax.attention.fusion.ops import npu_flash_attention, npu_fusion_attention, npu_fusion_attention_v3
     from ascend_jax.attention.infer.ops import npu_fused_infer_attention_score
     from ascend_jax.attention.infer.variants import npu_incre_flash_attention, npu_prompt_flash_attention
     from ascend_jax.attention.merge import merge_partials
@@ -42,6 +42,8 @@ __all__ = [
     "npu_fused_infer_attention_score",
     "npu_fusion_attention",
     "npu_fusion_attention_grad",
+    "npu_fusion_attention_grad_v3",
+    "npu_fusion_attention_v3",
     "npu_incre_flash_attention",
     "npu_prompt_flash_attention",
     "reference_attention",
@@ -53,8 +55,8 @@ __getattr__, __dir__ = front_door(
     __name__,
     {
         "errors": ("AclnnError",),
-        "fusion.grad": ("npu_fusion_attention_grad",),
-        "fusion.ops": ("npu_flash_attention", "npu_fusion_attention"),
+        "fusion.grad": ("npu_fusion_attention_grad", "npu_fusion_attention_grad_v3"),
+        "fusion.ops": ("npu_flash_attention", "npu_fusion_attention", "npu_fusion_attention_v3"),
         "infer.ops": ("npu_fused_infer_attention_score",),
         "infer.variants": ("npu_incre_flash_attention", "npu_prompt_flash_attention"),
         "merge": ("merge_partials",),

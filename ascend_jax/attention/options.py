@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax import Array
 
+from ascend_jax.attention.arguments import traced
 from ascend_jax.tiling.tiling import Tiling
 
 FAR = 2**29
@@ -114,16 +115,27 @@ class Extras(NamedTuple):
 
 @dataclass(frozen=True)
 class Packed:
-    """Sequences that lie behind one another in one row of tokens: first token and length of each, in Q and in K/V."""
+    """Sequences that lie behind one another in one row of tokens: first token and length of each, in Q and in K/V.
 
-    q_starts: tuple[int, ...]
-    q_lens: tuple[int, ...]
-    kv_starts: tuple[int, ...]
-    kv_lens: tuple[int, ...]
+    Lists, arrays, or traced arrays. Of traced ones nothing is checked: sequences that do not lie within the tokens, or share
+    some, give wrong numbers.
+    """
+
+    q_starts: Any
+    q_lens: Any
+    kv_starts: Any
+    kv_lens: Any
 
     def __post_init__(self) -> None:
-        for field in fields(self):  # lists and arrays as well
-            object.__setattr__(self, field.name, tuple(int(number) for number in getattr(self, field.name)))
+        for field in fields(self):
+            given = getattr(self, field.name)
+            if not traced(given):
+                object.__setattr__(self, field.name, tuple(int(number) for number in given))
+
+    @property
+    def known(self) -> bool:
+        """Whether the host knows all of them."""
+        return not any(traced(getattr(self, field.name)) for field in fields(self))
 
 
 class Sequences(NamedTuple):

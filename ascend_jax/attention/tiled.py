@@ -46,7 +46,8 @@ def tiled_attention(
     Args:
       query: ``[B, N1, S1, D]``, float16, bfloat16, float32 or float64.
       key, value: ``[B, N2, S2, D]``, ``[B, N2, S2, Dv]``; head n of Q reads head ``n // (N1 / N2)``.
-      lengths: for packed sequences (B = 1, S1 and S2 count tokens) where each lies; for a batch how much of each exists.
+      lengths: for packed sequences (B = 1, S1 and S2 count tokens) where each lies; for a batch how much of each exists. They
+        are data: another list of as many sequences compiles nothing anew.
 
     Returns:
       ``Attended``. Statistics are float32 (float64 for float64). Rows of no sequence, or of one without keys, are 0.
@@ -98,13 +99,20 @@ def _at_the_boundary(
 
 
 def _sequences(packed: Packed | None) -> Sequences | None:
-    return None if packed is None else Sequences(*(np.asarray(getattr(packed, name), np.int32) for name in Sequences._fields))
+    if packed is None:
+        return None
+    lists = (getattr(packed, name) for name in Sequences._fields)
+    return Sequences(*(x.astype(jnp.int32) if isinstance(x, Array) else np.asarray(x, np.int32) for x in lists))
 
 
 def _apart(packed: Packed | None, qkv: QKV) -> bool:
     """Whether no tokens of packed sequences need be shared: there are as many as the sequences have together."""
     tokens = (x.shape[2] for x in qkv[:2])
-    return packed is None or all(sum(x) <= most for x, most in zip((packed.q_lens, packed.kv_lens), tokens, strict=True))
+    return (
+        packed is None
+        or not packed.known
+        or all(sum(x) <= most for x, most in zip((packed.q_lens, packed.kv_lens), tokens, strict=True))
+    )
 
 
 @partial(jax.jit, static_argnums=0)

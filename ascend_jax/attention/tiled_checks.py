@@ -22,7 +22,7 @@ def check_arguments(
     rows, keys = tokens = qkv[0].shape[2], qkv[1].shape[2]
     if isinstance(lengths, Packed):
         _check_packed(lengths, batch, (rows, keys))
-        batch, rows, keys = len(lengths.q_lens), max(lengths.q_lens, default=0), max(lengths.kv_lens, default=0)
+        batch, rows, keys = len(lengths.q_lens), *_longest(lengths, extras)
     for name, side in zip(window._fields, window, strict=True):
         _check_whole(f"window.{name}", side, ((), (1,), (batch,)))
     for name, used in zip(lengths._fields, lengths, strict=True) if isinstance(lengths, Used) else ():
@@ -74,13 +74,24 @@ def _check_settings(settings: Settings, extras: Extras) -> None:
         raise ValueError(f"block_kv={settings.block_kv} with philox: must be a multiple of 16, as many keys as a draw serves")
 
 
+def _longest(lengths: Packed, extras: Extras) -> tuple[int, int]:
+    """S1 and S2 of the extras; raises ValueError if those of traced lengths are wanted."""
+    if lengths.known:
+        return max(lengths.q_lens, default=0), max(lengths.kv_lens, default=0)
+    for name in ("bias", "masked", "keep"):
+        if (x := getattr(extras, name)) is not None and x.ndim != 2:
+            rule = "needs lengths that are known when the call is traced, but for a mask [T, T2]"
+            raise ValueError(f"{name} of shape {list(x.shape)} with traced lengths: {rule}")
+    return 0, 0
+
+
 def _check_packed(lengths: Packed, batch: int, tokens: tuple[int, int]) -> None:
     sides = (("q", lengths.q_starts, lengths.q_lens, tokens[0]), ("kv", lengths.kv_starts, lengths.kv_lens, tokens[1]))
     if batch != 1:
         raise ValueError(f"B={batch} with packed sequences: must be 1")
     if len({len(x) for x in (lengths.q_starts, lengths.q_lens, lengths.kv_starts, lengths.kv_lens)}) > 1:
         raise ValueError(f"{lengths}: must hold as many starts and lengths of Q as of K and V")
-    for side, starts, lens, most in sides:
+    for side, starts, lens, most in sides if lengths.known else ():
         for index, (start, length) in enumerate(zip(starts, lens, strict=True)):
             if length < 0 or start < 0 or (length and start + length > most):
                 raise ValueError(f"{side}_starts[{index}]={start}, {side}_lens[{index}]={length}: must lie in {most} tokens")

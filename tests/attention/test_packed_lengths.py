@@ -1,6 +1,6 @@
 """Packed lengths are data: one program serves every list of them, and each sequence is as if it were alone."""
 
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 from jax import Array
 
-from ascend_jax.attention import Extras, Packed, Settings, Window, tiled_attention
+from ascend_jax.attention import (
+    Extras,
+    Packed,
+    Settings,
+    Window,
+    npu_fusion_attention,
+    npu_fusion_attention_grad_v3,
+    npu_fusion_attention_v3,
+    tiled_attention,
+)
 from tests.attention.attention_cases import close as close_trees
 from tests.attention.attention_cases import exact
 from tests.attention.fusion_oracle import SMALL, attention, close, compressed, hidden, normal, oracle
@@ -185,3 +194,51 @@ def test_a_declared_band_cuts_a_mask_of_all_tokens_as_it_cuts_those_of_each_sequ
             parts = (jnp.swapaxes(x[place], 0, 1)[None] for x, place in ((Q, a), (K, b), (V, b)))
             alone = attention(*parts, 4, "BNSD", atten_mask=WHOLE[a, b], **band)
             close(together.attention_out[a], np.swapaxes(alone.attention_out[0], 0, 1))
+
+
+def test_traced_lengths_are_those_of_a_list() -> None:
+    query, key, value = (jnp.swapaxes(x, 0, 1)[None] for x in (Q, K, V))
+    settings = Settings(scale=0.3, block_q=16, block_kv=16, zero_empty_rows=True)
+
+    def learn(lens: tuple[Any, Any]) -> tuple[Array, ...]:
+        starts = [jnp.cumsum(x) - x for x in lens]
+        packed = Packed(starts[0], lens[0], starts[1], lens[1])
+        masked = Extras(masked=WHOLE)
+        number = lambda *x: jnp.sum(  # noqa: E731
+            tiled_attention(x[0], x[1], x[2], Window(upper=lens[1] - lens[0]), settings, extras=masked, lengths=packed).out ** 2
+        )
+        return jax.grad(number, (0, 1, 2))(query, key, value)
+
+    traced = jax.jit(learn)
+    lists = [(jnp.asarray(rows), jnp.asarray(keys)) for rows, keys in LENGTHS]
+    for lens in lists:
+        for mine, wanted in zip(traced(lens), learn(lens), strict=True):
+            close(mine, np.asarray(wanted))
+    assert compiled_by(lambda: [traced(lens) for lens in lists]) == 0
+
+
+def test_a_bias_by_sequence_needs_lengths_that_are_known() -> None:
+    x = normal(0, (1, 2, 20, 8))
+    with pytest.raises(ValueError, match=r"bias of shape .* with traced lengths"):
+        jax.eval_shape(
+            lambda n: tiled_attention(x, x, x, extras=Extras(bias=normal(1, (1, 2, 20, 20))), lengths=Packed(n, n, n, n)),
+            jnp.zeros(1, jnp.int32),
+        )
+
+
+def test_the_third_version_takes_lengths_and_gives_seed_and_offset_as_arrays() -> None:
+    cuts = [jnp.asarray(ends(side)) for side in LENGTHS[0]]
+    lists: dict[str, Any] = {"actual_seq_qlen": cuts[0], "actual_seq_kvlen": cuts[1]}
+    given: dict[str, Any] = {"keep_prob": 0.8, "tiling": SMALL} | lists
+    seed = 2**40 + 3
+    third, first = (cast("Any", f) for f in (npu_fusion_attention_v3, npu_fusion_attention))
+    found: Any = third(Q, K, V, 4, "TND", scale=0.3, seed=seed, offset=16, **given)
+    wanted: Any = first(Q, K, V, 4, "TND", scale=0.3, seed=seed, offset=16, **given)
+    assert (len(found), int(found.seed), int(found.offset), found.seed.dtype) == (6, seed, 16, np.int64)
+    np.testing.assert_array_equal(found.attention_out, wanted.attention_out)
+    saved = {"softmax_max": found.softmax_max, "softmax_sum": found.softmax_sum, "attention_in": found.attention_out}
+    back: Any = npu_fusion_attention_grad_v3
+    learnt = back(Q, K, V, TOWARDS, 4, "TND", scale_value=0.3, seed=found.seed, offset=found.offset, **saved, **given)
+    plain = lambda *x: third(*x, 4, "TND", scale=0.3, seed=seed, offset=16, **given)[0]  # noqa: E731
+    for mine, by_jax in zip(learnt, jax.vjp(plain, Q, K, V)[1](TOWARDS), strict=False):
+        close(mine, np.asarray(by_jax))

@@ -176,6 +176,25 @@ def test_packed_lengths_may_be_tensors_of_64_bits() -> None:
     assert torch.equal(found[0], wanted[0])
 
 
+def test_the_third_version_of_the_gradient_takes_seed_and_offset_as_tensors() -> None:
+    q, k, v = qkv(*SHAPE)
+    out, top, total, _, seed, offset = torch_npu.npu_fusion_attention_v3(q, k, v, **BNSD, keep_prob=0.5)
+    towards = normal(*out.shape, seed=9)
+    given = {"softmax_max": top, "softmax_sum": total, "attention_in": out, "scale_value": 0.25, "keep_prob": 0.5}
+    found = torch_npu.npu_fusion_attention_grad_v3(q, k, v, towards, 2, "BNSD", **given, seed=seed, offset=offset)
+    torch.testing.assert_close(tuple(found[:3]), torch.autograd.grad(out, (q, k, v), towards))
+
+
+def test_the_alias_takes_options_by_position_and_draws_a_seed() -> None:
+    q, k, v = qkv(*SHAPE)
+    results = []
+    for _ in range(2):
+        torch.manual_seed(4)
+        results.append(torch_npu.npu_flash_attention(q, k, v, 2, "BNSD", None, None, None, 0.25, 0.5))
+    assert torch.equal(*results)
+    assert not torch.equal(results[0], torch_npu.npu_flash_attention(q, k, v, 2, "BNSD", None, None, None, 0.25, 0.5))
+
+
 def test_strided_tensors_give_what_compact_ones_give() -> None:
     strided = [normal(1, 2, 80, 16, seed=seed)[:, :, ::2] for seed in range(3)]
     compact = [x.contiguous() for x in strided]

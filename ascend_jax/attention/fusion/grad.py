@@ -104,6 +104,23 @@ def npu_fusion_attention_grad(  # noqa: PLR0913 - the operator's own signature
     return FusionAttentionGrad(found.dq, found.dk, found.dv, found.dpse, found.dsink)
 
 
+def npu_fusion_attention_grad_v3(
+    query: Array,
+    key: Array,
+    value: Array,
+    dy: Array,
+    head_num: int,
+    input_layout: str,
+    *,
+    seed: Array | int | None = None,
+    offset: Array | int | None = None,
+    **options: Any,
+) -> FusionAttentionGrad:
+    """``npu_fusion_attention_grad`` in its third version: ``seed`` and ``offset`` as the forward gave them, and no numels."""
+    drawn: dict[str, Any] = {"seed": 0 if seed is None else seed, "offset": 0 if offset is None else offset}
+    return npu_fusion_attention_grad(query, key, value, dy, head_num, input_layout, **drawn, **options)
+
+
 def npu_fusion_attention_grad_v2(  # noqa: PLR0913 - the operator's own signature
     query: Array,
     key: Array,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from ascend_jax.attention.fusion.arrange import pack_statistics
@@ -168,6 +169,24 @@ def npu_fusion_attention_v2(
     """``npu_fusion_attention`` under the second spelling: ``pre_tokens`` and ``next_tokens``, and everything else by name."""
     tokens = {"pre_tockens": pre_tokens, "next_tockens": next_tokens}
     return npu_fusion_attention(query, key, value, head_num, input_layout, **tokens, **options)
+
+
+class FusionAttentionV3(NamedTuple):
+    """What the third version gives: no numels, and seed and offset as int64 arrays of NumPy, for jax may have no such type."""
+
+    attention_out: Array
+    softmax_max: Array
+    softmax_sum: Array
+    softmax_out: Array
+    seed: np.ndarray
+    offset: np.ndarray
+
+
+@functools.wraps(npu_fusion_attention, assigned=())
+def npu_fusion_attention_v3(*arguments: Any, **options: Any) -> FusionAttentionV3:
+    """``npu_fusion_attention`` in its third version: lengths are tensors (or lists), known when the call is traced."""
+    found = npu_fusion_attention(*arguments, **options)
+    return FusionAttentionV3(*found[:4], np.asarray(found.seed, np.int64), np.asarray(found.offset, np.int64))
 
 
 @functools.wraps(npu_fusion_attention, assigned=())  # its signature, for those who ask
