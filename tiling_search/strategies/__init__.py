@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from tiling_search.strategies.bayesian import Bayesian
 from tiling_search.strategies.driver import Objective, Trace, search, search_table
 from tiling_search.strategies.evolution import Evolution
 from tiling_search.strategies.gradient import Gradient
@@ -20,6 +21,7 @@ STRATEGIES: dict[str, Callable[..., Strategy]] = {
     "evolution": Evolution,
     "local": LocalSearch,
     "guided": Guided,
+    "bayesian": Bayesian,
     "gradient": Gradient,
 }
 """By name, each with its parameters as keywords."""

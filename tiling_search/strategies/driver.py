@@ -107,21 +107,21 @@ def search_table(strategy: Strategy, points: Points, table: Array, keys: Array, 
 
 @partial(jax.jit, static_argnums=(0, 4))
 def _search_keys(strategy: Strategy, points: Points, table: Array, keys: Array, evaluations: int) -> tuple[Array, Array]:
-    return jax.vmap(lambda key: _search_one(strategy, points, table, key, evaluations))(keys)
+    """The loop of :func:`search` inside jit, with the same arithmetic, until the last of the searches is over.
 
-
-def _search_one(strategy: Strategy, points: Points, table: Array, key: Array, evaluations: int) -> tuple[Array, Array]:
-    """The loop of :func:`search` inside jit, with the same arithmetic."""
+    A search that is over goes on with nothing to evaluate. Were the loop itself mapped over the keys, every step would copy
+    every state, to keep those that are over as they were.
+    """
 
     def unfinished(carry: Any) -> Array:
         _, _, _, done, idle = carry
-        return (done < evaluations) & (idle < IDLE_ROUNDS)
+        return jnp.any((done < evaluations) & (idle < IDLE_ROUNDS))
 
     def once(carry: Any) -> Any:
         state, asked, told, done, idle = carry
         ranks, state = strategy.ask(points, state)
         place = done + jnp.cumsum((ranks >= 0).astype(jnp.int32)) - 1
-        ranks = jnp.where(place < evaluations, ranks, jnp.int32(NONE))
+        ranks = jnp.where((place < evaluations) & (idle < IDLE_ROUNDS), ranks, jnp.int32(NONE))
         new = ranks >= 0
         values = jnp.where(new, table[jnp.maximum(ranks, 0)], jnp.float32(jnp.inf))
         state = strategy.tell(points, state, ranks, values)
@@ -129,9 +129,11 @@ def _search_one(strategy: Strategy, points: Points, table: Array, key: Array, ev
         asked, told = asked.at[place].set(ranks, mode="drop"), told.at[place].set(values, mode="drop")
         return state, asked, told, done + new.sum(dtype=jnp.int32), jnp.where(new.any(), jnp.int32(0), idle + 1)
 
-    asked, told = jnp.full(evaluations, NONE, jnp.int32), jnp.full(evaluations, jnp.inf, jnp.float32)
-    start = strategy.init(points, key), asked, told, jnp.int32(0), jnp.int32(0)
-    _, asked, told, _, _ = jax.lax.while_loop(unfinished, once, start)
+    searches = keys.shape[0]
+    asked, told = jnp.full((searches, evaluations), NONE, jnp.int32), jnp.full((searches, evaluations), jnp.inf, jnp.float32)
+    nothing = jnp.zeros(searches, jnp.int32)
+    start = jax.vmap(lambda key: strategy.init(points, key))(keys), asked, told, nothing, nothing
+    _, asked, told, _, _ = jax.lax.while_loop(unfinished, jax.vmap(once), start)
     return asked, told
 
 

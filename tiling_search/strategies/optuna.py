@@ -11,9 +11,6 @@ from jax import Array, random
 
 from tiling_search.points import NONE, Points, indices
 
-MOST_REPEATS = 100
-"""Suggestions of known points after which an ``ask`` proposes a random one instead."""
-
 
 class Studied(NamedTuple):
     """A study in memory, the indices of all points, what is known of each, and the trials that wait for a value."""
@@ -32,10 +29,12 @@ class OptunaSampler:
     Attributes:
       sampler: the name of a class of ``optuna.samplers`` that takes a seed.
       options: further keywords for it, as pairs.
+      repeats: suggestions of known points after which an ``ask`` proposes a random one instead.
     """
 
     sampler: str = "TPESampler"
     options: tuple[tuple[str, Any], ...] = ()
+    repeats: int = 100
     batch: int = 1
     traceable: bool = field(default=False, init=False)
 
@@ -58,7 +57,7 @@ class OptunaSampler:
         """``batch`` points that were not asked for; a suggestion of a known one is answered at once."""
         ranks = np.full(self.batch, NONE, np.int32)
         for slot in range(self.batch):
-            ranks[slot] = _next_point(points, state)
+            ranks[slot] = _next_point(self, points, state)
         return jnp.asarray(ranks), state
 
     def tell(self, points: Points, state: Studied, ranks: Array, values: Array) -> Studied:
@@ -71,10 +70,10 @@ class OptunaSampler:
         return state
 
 
-def _next_point(points: Points, state: Studied) -> int:
+def _next_point(sampler: OptunaSampler, points: Points, state: Studied) -> int:
     if len(state.values) + len(state.waiting) >= points.count:
         return NONE
-    for _ in range(MOST_REPEATS):
+    for _ in range(sampler.repeats):
         trial = state.study.ask()
         rank = _suggested(points, state.places, trial)
         if rank in state.values:
