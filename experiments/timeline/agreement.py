@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ascend_jax import Attention, Mask, Tiling, Verdict, kernel_for, load_chip
+from ascend_jax import Attention, Mask, NpuSpec, Tiling, Verdict, kernel_for, load_chip
 from ascend_jax._compile import OFTEN, options
 from ascend_jax._pytree import as_arrays
 from ascend_jax.timeline.numbers import Numbers, depths_of, durations, numbers
@@ -107,6 +107,12 @@ def depth_pool(rng: np.random.Generator) -> list[dict[str, int]]:
 
 
 @cache
+def chip_of(name: str) -> NpuSpec:
+    """The chip, read once."""
+    return load_chip(name)
+
+
+@cache
 def _batched(kernel: str) -> Any:
     of_one = lambda spec, given, tiling: numbers(spec, given, tiling, kernel_for(spec, kernel))  # noqa: E731
     return jax.jit(jax.vmap(of_one), compiler_options=options(OFTEN))
@@ -115,7 +121,7 @@ def _batched(kernel: str) -> Any:
 def found_numbers(cases: list[Case]) -> list[Numbers]:
     """The numbers of cases with one kernel and kind of mask, in one call."""
     stack = lambda trees: jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(as_arrays, trees))  # noqa: E731
-    specs = stack([load_chip(case.chip) for case in cases])
+    specs = stack([chip_of(case.chip) for case in cases])
     given: Problem = stack([problem(case.work) for case in cases])
     every = jax.device_get(_batched(cases[0].kernel)(specs, given, stack([case.tiling for case in cases])))
     return [jax.tree.map(lambda leaf, i=index: leaf[i], every) for index in range(len(cases))]
@@ -137,7 +143,8 @@ def outcomes(pairs: list[tuple[Case, Numbers]]) -> list[Outcome]:
     grouped: dict[Program, list[tuple[int, Work]]] = defaultdict(list)
     simulated = np.full(len(pairs), np.nan)
     for index, (case, found) in enumerate(pairs):
-        spec, given, kernel = load_chip(case.chip), problem(case.work), kernel_for(load_chip(case.chip), case.kernel)
+        spec, given = chip_of(case.chip), problem(case.work)
+        kernel = kernel_for(spec, case.kernel)
         runs = runs_of(given, case.tiling, found.tiles)
         dealt, loads = deal(runs, task_seconds(runs, found), int(spec.cube_cores))
         depths, held = depths_of(kernel, found, case.tiling.preload)
