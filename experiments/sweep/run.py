@@ -33,6 +33,9 @@ def run(spec: Path, folder: Path, cache: Path, *flags: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "tiling_search", "sweep", str(spec), "--json", str(folder / "rows.json"), *flags]
     (folder / "store.sqlite").unlink(missing_ok=True)
     environment = os.environ | {"TILING_SEARCH_CACHE_DIR": str(cache)}
+    environment.pop(
+        "TF_CPP_MIN_LOG_LEVEL", None
+    )  # jax sets it where it is imported, as it is here: the user's command would not
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     process = subprocess.Popen([*command, "--store", str(folder / "store.sqlite")], env=environment, stdout=subprocess.DEVNULL)
     ended, peak = Event(), [0]

@@ -110,6 +110,9 @@ def _usage_errors() -> Iterator[None]:
 
 def _in_workers(source: Path, path: Path, way: _Way) -> tuple[list[dict[str, Any]], bool]:
     """Start the processes and gather their rows, in the order of the file; and whether Ctrl-C was pressed."""
+    from tiling_search.compile_cache import usable_folder
+
+    usable_folder()  # it quiets XLA, which the workers inherit; jax would have XLA say more than is wanted
     from tiling_search.effort import interruptible
     from tiling_search.sweep.progress import SweepProgress
     from tiling_search.sweep.spec import read_sweep
