@@ -48,7 +48,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
-def _in_float64(function: F) -> F:
+def in_float64(function: F) -> F:
     """Run ``function`` with 64-bit types, whatever the process uses."""
 
     @wraps(function)
@@ -112,13 +112,13 @@ class Evaluator:
     share: Share = ALONE
 
     @classmethod
-    @_in_float64
+    @in_float64
     def build(cls, spec: NpuSpec, work: Attention, kernel: Kernel, overlap: Overlap, folder: Path | None = None) -> "Evaluator":
         """Compile the five computations, or load them from ``folder`` if they are there."""
         numbers, given = as_arrays(spec), problem(work)
         rows = depth_rows(kernel)
-        blocks, depths = _columns(np.ones((CHUNK, len(BLOCK_FIELDS)))), _columns(rows)
-        many, one = _columns(np.ones((LEAST, len(BLOCK_FIELDS)))), _columns(rows[:1])
+        blocks, depths = columns_of(np.ones((CHUNK, len(BLOCK_FIELDS)))), columns_of(rows)
+        many, one = columns_of(np.ones((LEAST, len(BLOCK_FIELDS)))), columns_of(rows[:1])
         tilings = batch([Tiling(block_q=STEP, block_kv=STEP)], REPORTS).tiling
 
         def trace() -> Iterator[tuple[Any, dict[str, Any]]]:
@@ -145,7 +145,7 @@ class Evaluator:
         prepare, score, report, fit, fit_least = compiled(folder if named else None, key, inputs, trace)
         return cls(numbers, given, rows, fit_least, fit, prepare, score, prepare, report)
 
-    @_in_float64
+    @in_float64
     def least(self, blocks: np.ndarray) -> np.ndarray:
         """Verdicts by occupancy alone of the fewest slots on any number of ``blocks``, int8 ``[N]``.
 
@@ -154,36 +154,36 @@ class Evaluator:
         found = [np.zeros(0, np.int8)]
         for start in range(0, len(blocks), LEAST):
             some = blocks[start : start + LEAST]
-            columns = _columns(_filled(some, LEAST))
-            out = self.fit_least(self.spec, self.given, columns, _columns(self.depths[:1]))
+            columns = columns_of(filled(some, LEAST))
+            out = self.fit_least(self.spec, self.given, columns, columns_of(self.depths[:1]))
             found.append(np.asarray(out)[: len(some), 0])
         return np.concatenate(found)
 
-    @_in_float64
+    @in_float64
     def verdicts(self, blocks: np.ndarray) -> np.ndarray:
         """Verdicts by occupancy alone of all depths on ``blocks`` (1 to ``CHUNK`` of them), int8 ``[N, F]``.
 
         Of several processes, each gets those of its ``share.rows``; so it is with ``scores``.
         """
-        out = self.fit(self.spec, self.given, _columns(_filled(blocks, CHUNK)), _columns(self.depths))
+        out = self.fit(self.spec, self.given, columns_of(filled(blocks, CHUNK)), columns_of(self.depths))
         return self._own(out, len(blocks))
 
-    @_in_float64
+    @in_float64
     def scores(self, blocks: np.ndarray) -> Scores:
         """Scores of all depths on ``blocks`` (rows of ``BLOCK_FIELDS``, 1 to ``CHUNK`` of them)."""
-        columns = _columns(_filled(blocks, CHUNK))
+        columns = columns_of(filled(blocks, CHUNK))
         prepared = self.prepare(self.spec, self.given, columns)
-        out = self.score(self.spec, self.given, prepared, columns, _columns(self.depths))
+        out = self.score(self.spec, self.given, prepared, columns, columns_of(self.depths))
         return Scores(*(self._own(part, len(blocks)) for part in out))
 
-    @_in_float64
+    @in_float64
     def reports(self, tilings: Sequence[Tiling]) -> list[Report]:
         """A report for each tiling, its leaves numpy float64."""
         found: list[Report] = []
         names = [item.name for item in fields(Tiling)]
         for start in range(0, len(tilings), CHUNK):
             rows = np.array([[getattr(one, name) for name in names] for one in tilings[start : start + CHUNK]], np.float64)
-            columns = _columns(_filled(rows, CHUNK))
+            columns = columns_of(filled(rows, CHUNK))
             blocks = tuple(columns[names.index(name)] for name in BLOCK_FIELDS)
             prepared = jax.tree.map(np.asarray, self.prepare_here(self.spec, self.given, blocks))
             ready = Tiling(**dict(zip(names, columns, strict=True))), prepared
@@ -216,16 +216,17 @@ def within_ub(evaluator: Evaluator, space: Space) -> tuple[np.ndarray, tuple[int
     return space.blocks(most_q, most_kv), sizes
 
 
-def _filled(blocks: np.ndarray, count: int) -> np.ndarray:
+def filled(blocks: np.ndarray, count: int) -> np.ndarray:
     """``blocks`` with copies of the last row up to ``count``."""
     return np.concatenate([blocks, np.repeat(blocks[-1:], count - len(blocks), axis=0)])
 
 
-def _columns(rows: np.ndarray) -> Columns:
+def columns_of(rows: np.ndarray) -> Columns:
+    """The columns of ``rows``, each contiguous in float64."""
     return tuple(np.ascontiguousarray(column, np.float64) for column in rows.T)
 
 
-def _tiling(block: Columns, depth: Columns | None = None) -> Tiling:
+def tiling_from(block: Columns, depth: Columns | None = None) -> Tiling:
     """A tiling from traced fields; depths that ``prepare`` does not read are 1."""
     one = jnp.ones_like(block[0])
     depths = depth or (one,) * len(DEPTH_FIELDS)
@@ -236,22 +237,23 @@ def _tiling(block: Columns, depth: Columns | None = None) -> Tiling:
 @partial(jax.jit, static_argnums=(4,))
 def fit_depths(spec: NpuSpec, given: Problem, blocks: Columns, depths: Columns, kernel: Kernel) -> Array:
     """Verdicts by occupancy alone (int8), ``[N, F]``, for columns ``[N]`` of blocks and ``[F]`` of depths."""
-    spec, given, blocks, depths = _single((spec, given, blocks, depths))
+    spec, given, blocks, depths = single((spec, given, blocks, depths))
 
     def one(block: Columns, depth: Columns) -> Array:
-        return occupancy(spec, given.work, given.lengths, _tiling(block, depth), kernel).verdict.astype(jnp.int8)
+        return occupancy(spec, given.work, given.lengths, tiling_from(block, depth), kernel).verdict.astype(jnp.int8)
 
     return jax.vmap(jax.vmap(one, in_axes=(None, 0)), in_axes=(0, None))(blocks, depths)
 
 
-def _single(tree: Any) -> Any:
+def single(tree: Any) -> Any:
+    """The numbers of ``tree`` as float32."""
     return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tree)
 
 
 @partial(jax.jit, static_argnums=(3, 4))
 def prepare_blocks(spec: NpuSpec, given: Problem, blocks: Columns, kernel: Kernel, overlap: Overlap) -> Prepared:
     """What the blocks decide, leaves ``[N, …]`` for columns ``[N]``."""
-    return jax.vmap(lambda *block: prepare(spec, given, _tiling(block), kernel, overlap, EXACT))(*blocks)
+    return jax.vmap(lambda *block: prepare(spec, given, tiling_from(block), kernel, overlap, EXACT))(*blocks)
 
 
 @partial(jax.jit, static_argnums=(5,))
@@ -259,10 +261,10 @@ def score_depths(
     spec: NpuSpec, given: Problem, prepared: Prepared, blocks: Columns, depths: Columns, kernel: Kernel
 ) -> tuple[Array, Array, Array]:
     """Seconds (float32), verdicts (int8) and bytes of UB, ``[N, F]``, for columns ``[N]`` of blocks, ``[F]`` of depths."""
-    spec, given, prepared, blocks, depths = _single((spec, given, prepared, blocks, depths))
+    spec, given, prepared, blocks, depths = single((spec, given, prepared, blocks, depths))
 
     def one(ready: Prepared, block: Columns, depth: Columns) -> tuple[Array, Array, Array]:
-        seconds, verdict, ub_bytes = score(spec, given, _tiling(block, depth), kernel, ready, EXACT)
+        seconds, verdict, ub_bytes = score(spec, given, tiling_from(block, depth), kernel, ready, EXACT)
         return seconds, verdict.astype(jnp.int8), ub_bytes
 
     return jax.vmap(jax.vmap(one, in_axes=(None, None, 0)), in_axes=(0, 0, None))(prepared, blocks, depths)

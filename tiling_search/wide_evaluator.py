@@ -44,13 +44,13 @@ from tiling_search.exhaustive import (
     Columns,
     Scores,
     Share,
-    _columns,
-    _filled,
-    _in_float64,
-    _single,
-    _tiling,
+    columns_of,
+    filled,
+    in_float64,
     prepare_blocks,
     report_tilings,
+    single,
+    tiling_from,
 )
 from tiling_search.programs import Output, compiled
 from tiling_search.space import DEPTH_FIELDS, WIDE_DEPTHS, WIDE_FIELDS, depth_rows
@@ -94,13 +94,13 @@ class WideEvaluator:
     share: Share = ALONE
 
     @classmethod
-    @_in_float64
+    @in_float64
     def build(
         cls, spec: NpuSpec, work: Attention, kernel: Kernel, overlap: Overlap, folder: Path | None = None
     ) -> "WideEvaluator":
         """Compile the three computations, or load them from ``folder`` if they are there."""
         numbers, given = as_arrays(spec), problem(work)
-        blocks, depths = _columns(np.ones((BLOCKS, len(WIDE_FIELDS)))), _columns(np.ones((SLAB, len(DEPTH_FIELDS))))
+        blocks, depths = columns_of(np.ones((BLOCKS, len(WIDE_FIELDS)))), columns_of(np.ones((SLAB, len(DEPTH_FIELDS))))
         tilings = batch([Tiling(block_q=STEP, block_kv=STEP)], REPORTS).tiling
 
         def trace() -> Iterator[tuple[Any, dict[str, Any]]]:
@@ -120,7 +120,7 @@ class WideEvaluator:
         rows = depth_rows(kernel, WIDE_DEPTHS)
         return cls(numbers, given, rows, corners_of(rows), kernel.graph.group == 1, prepare, time, report)
 
-    @_in_float64
+    @in_float64
     def probe(self, blocks: np.ndarray) -> Probed:
         """What is known of 1 to ``BLOCKS`` blocks by two questions for each choice of ``OUTER`` depths."""
         each = self._timed(blocks, self.corners)
@@ -132,20 +132,20 @@ class WideEvaluator:
         ub_bytes = np.where(runs, each.ub_bytes[:, :outer], np.inf).min(axis=1)
         return Probed(bound_s if self.bounds else np.where(np.isfinite(bound_s), 0, np.inf), ub_bytes, fewest, decided)
 
-    @_in_float64
+    @in_float64
     def scores(self, blocks: np.ndarray) -> Scores:
         """Scores of all depths on 1 to ``BLOCKS`` blocks."""
         each = self._timed(blocks, self.depths)
         return each._replace(seconds=np.where(each.verdicts == Verdict.FITS, each.seconds, np.inf))
 
-    @_in_float64
+    @in_float64
     def reports(self, tilings: Sequence[Tiling]) -> list[Report]:
         """A report for each tiling, its leaves numpy float64."""
         found: list[Report] = []
         for start in range(0, len(tilings), REPORTS):
             some = tilings[start : start + REPORTS]
             blocks = np.array([[getattr(one, name) for name in WIDE_FIELDS] for one in some], float)
-            prepared = self.prepare(self.spec, self.given, _columns(_filled(blocks, BLOCKS)))
+            prepared = self.prepare(self.spec, self.given, columns_of(filled(blocks, BLOCKS)))
             few = jax.tree.map(lambda leaf: np.asarray(leaf)[:REPORTS], prepared)
             made = jax.tree.map(np.asarray, self.report(self.spec, self.given, few, batch(some, REPORTS).tiling))
             found += [jax.tree.map(lambda leaf, at=at: leaf[at], made) for at in range(len(some))]
@@ -153,12 +153,12 @@ class WideEvaluator:
 
     def _timed(self, blocks: np.ndarray, depths: np.ndarray) -> Scores:
         """Seconds whether it fits or not, verdicts, and bytes of UB, of any number of depths."""
-        columns = _columns(_filled(blocks, BLOCKS))
+        columns = columns_of(filled(blocks, BLOCKS))
         prepared = self.prepare(self.spec, self.given, columns)
         parts = []
         for start in range(0, len(depths), SLAB):
             some = depths[start : start + SLAB]
-            out = self.time(self.spec, self.given, prepared, columns, _columns(_filled(some, SLAB)))
+            out = self.time(self.spec, self.given, prepared, columns, columns_of(filled(some, SLAB)))
             parts.append([np.asarray(part)[: len(blocks), : len(some)] for part in out])
         return Scores(*(np.concatenate(part, axis=1) for part in zip(*parts, strict=True)))
 
@@ -179,10 +179,10 @@ def time_depths(
 ) -> tuple[Array, Array, Array]:
     """Seconds whether it fits or not (float32), verdicts (int8) and bytes of UB, ``[N, F]``, for columns ``[N]`` of blocks and
     ``[F]`` of depths."""
-    spec, given, prepared, blocks, depths = _single((spec, given, prepared, blocks, depths))
+    spec, given, prepared, blocks, depths = single((spec, given, prepared, blocks, depths))
 
     def one(ready: Prepared, block: Columns, depth: Columns) -> tuple[Array, Array, Array]:
-        done = finish(spec, given, _tiling(block, depth), kernel, ready, EXACT)
+        done = finish(spec, given, tiling_from(block, depth), kernel, ready, EXACT)
         return done.seconds, done.occupancy.verdict.astype(jnp.int8), done.occupancy.used_bytes["UB"]
 
     return jax.vmap(jax.vmap(one, in_axes=(None, None, 0)), in_axes=(0, 0, None))(prepared, blocks, depths)
