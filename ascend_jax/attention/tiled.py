@@ -28,6 +28,9 @@ from ascend_jax.attention.plan import QKV, Form, Given, nothing, plan_of, qkv_bl
 from ascend_jax.attention.scores import accumulator
 from ascend_jax.attention.tiled_checks import check_arguments, check_rows
 
+SHORTEST = 16
+"""Rows or keys: blocks are not made shorter than that for short packed sequences."""
+
 __all__ = ["Attended", "Extras", "Gradients", "Packed", "Settings", "Used", "Window", "tiled_attention", "tiled_backward"]
 
 
@@ -47,7 +50,7 @@ def tiled_attention(
       query: ``[B, N1, S1, D]``, float16, bfloat16, float32 or float64.
       key, value: ``[B, N2, S2, D]``, ``[B, N2, S2, Dv]``; head n of Q reads head ``n // (N1 / N2)``.
       lengths: for packed sequences (B = 1, S1 and S2 count tokens) where each lies; for a batch how much of each exists. They
-        are data: another list of as many sequences compiles nothing anew.
+        are data: another list of as many sequences compiles nothing anew, unless all are shorter than half a block.
 
     Returns:
       ``Attended``. Statistics are float32 (float64 for float64). Rows of no sequence, or of one without keys, are 0.
@@ -95,7 +98,16 @@ def _at_the_boundary(
     kinds = (settings.scale, dtype), (settings.alibi_shift, jnp.int32), (settings.keep_prob, dtype)
     numbers = Numbers(*(x.astype(kind) if isinstance(x, Array) else np.asarray(x, kind) for x, kind in kinds))
     given = Given(Window(*map(clipped, window)), extras, used, numbers, _sequences(packed))
-    return Form(Fixed.of(settings), _apart(packed, qkv), lower_side), given
+    return Form(_for_short(Fixed.of(settings), packed), _apart(packed, qkv), lower_side), given
+
+
+def _for_short(fixed: Fixed, packed: Packed | None) -> Fixed:
+    """Blocks no longer than packed sequences need, by powers of two, so that few programs serve lists of any lengths."""
+    if packed is None or not packed.known:
+        return fixed
+    longest = (max(lens, default=0) for lens in (packed.q_lens, packed.kv_lens))
+    rows, keys = (max(SHORTEST, 1 << (length - 1).bit_length()) if length else SHORTEST for length in longest)
+    return fixed._replace(block_q=min(fixed.block_q, rows), block_kv=min(fixed.block_kv, keys))
 
 
 def _sequences(packed: Packed | None) -> Sequences | None:

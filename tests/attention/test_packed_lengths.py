@@ -242,3 +242,17 @@ def test_the_third_version_takes_lengths_and_gives_seed_and_offset_as_arrays() -
     plain = lambda *x: third(*x, 4, "TND", scale=0.3, seed=seed, offset=16, **given)[0]  # noqa: E731
     for mine, by_jax in zip(learnt, jax.vjp(plain, Q, K, V)[1](TOWARDS), strict=False):
         close(mine, np.asarray(by_jax))
+
+
+def test_short_sequences_have_short_blocks() -> None:
+    """By powers of two: lists whose longest lie between the same two share a program."""
+    query, key, value = (x[:64].transpose(1, 0, 2)[None] for x in (Q, K, V))
+
+    def blocks(lens: tuple[int, ...]) -> Array:
+        starts = tuple(int(x) for x in np.cumsum((0, *lens[:-1])))
+        return tiled_attention(query, key, value, lengths=Packed(starts, lens, starts, lens)).blocks
+
+    tokens, sequences, block = 64, 4, 32
+    assert blocks((20, 20, 20, 4)).shape[2] == (tokens + sequences * (block - 1)) // block
+    assert compiled_by(lambda: blocks((1, 30, 31, 2))) == 0
+    assert blocks((64, 0, 0, 0)).shape[2] < blocks((10, 20, 20, 10)).shape[2]
