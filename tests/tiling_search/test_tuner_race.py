@@ -76,6 +76,8 @@ def test_the_race_runs_on_a_toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(run, "race_space", lambda name: TOY)
     monkeypatch.setattr(run, "model_ranked", lambda space, machines: [3] * machines)
     monkeypatch.setattr(run, "rates", lambda space, evaluations: {})
+    monkeypatch.setattr(run, "JITTED", ("local",))
+    monkeypatch.setattr(run, "LONGER", 20)
     run.main(["--seeds", "2", "--spaces", "310p3-coupled", "--machines", "2", "--json", str(tmp_path / "result.json")])
     found = json.loads((tmp_path / "result.json").read_text("utf-8"))
     (row,) = found["spaces"]
