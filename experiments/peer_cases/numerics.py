@@ -36,6 +36,8 @@ RESULTS = {
 """Names of an operator's results, in order."""
 ROUNDING = 1.5
 """Numbers beyond tolerance are so by rounding if at most so many times more elements are than of the golden with P rounded."""
+PROGRAMS_KEPT = 60
+"""Calls after which compiled programs are dropped: a process that keeps those of a thousand calls runs out of memory."""
 MOST_NUMBERS = 2**27
 """Elements of all tensors of a call."""
 
@@ -77,6 +79,8 @@ class Runner:
         if key not in self._found:
             call = filled(function, small, ranges, crc32(key.encode()))
             self._found[key] = run(partial(function, round_probs=self.round_probs), call, rule)
+            if len(self._found) % PROGRAMS_KEPT == 0:
+                jax.clear_caches()
         found = self._found[key]
         return found._replace(why="; ".join(part for part in (note, found.why) if part))
 
