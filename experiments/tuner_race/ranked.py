@@ -18,7 +18,7 @@ MOST = 60
 
 
 def model_ranked(space: Space, machines: int) -> list[int]:
-    """Measurements until within 1 % of the whole space's optimum, on machines of seeds 0 (the race's own) to ``machines`` − 1.
+    """Measurements until within 1 % of the whole space's optimum, on machines of seeds 0 to ``machines`` − 1.
 
     The session is given the model's times of the space, unperturbed. ``MOST`` + 1 where that is not enough.
     """

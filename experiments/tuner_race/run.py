@@ -21,7 +21,7 @@ from experiments.tuner_race.ours import JITTED, bayesian, jitted, rates
 from experiments.tuner_race.ranked import model_ranked
 from experiments.tuner_race.rivals import KernelTuner, Optuna, Run, write_cache
 from experiments.tuner_race.score import budget_of, score, to_near
-from experiments.tuner_race.spaces import FIXED, Space, race_space
+from experiments.tuner_race.spaces import FIXED, TRUTH, Space, race_space
 from experiments.tuner_race.traces import best_so_far, runs_of
 from tiling_search.jsonfile import write_atomically
 
@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--optuna-seeds", type=int, nargs="+", default=[], help="fewer for Optuna: one number, or one a space")
+    parser.add_argument("--truth", type=int, default=TRUTH, help="seed of the machine that everyone measures")
     parser.add_argument("--machines", type=int, default=20, help="machines with other constants for the search by the model")
     parser.add_argument("--spaces", nargs="+", default=list(FIXED), choices=list(FIXED))
     parser.add_argument("--traces", type=Path, help="folder that keeps every run, so that a race that was killed goes on")
@@ -43,13 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     limits = (asked.optuna_seeds or [asked.seeds]) * (1 if len(asked.optuna_seeds) > 1 else len(asked.spaces))
     rows, needed = [], {}
     for name, limit in zip(asked.spaces, limits, strict=True):
-        space = race_space(name)
+        space = race_space(name, asked.truth)
         rows.append(race(space, asked.seeds, min(limit, asked.seeds), asked.traces))
         needed[name] = model_ranked(space, asked.machines)
     every = [count for counts in needed.values() for count in counts]
     medians = {name: float(np.median(counts)) for name, counts in needed.items()}
     ranked = {"to_1pct_median": float(np.median(every)), "most": max(every), "machines": asked.machines, "spaces": medians}
-    text = json.dumps({"seeds": asked.seeds, "spaces": rows, "model_ranked": ranked}, indent=2) + "\n"
+    text = json.dumps({"seeds": asked.seeds, "truth": asked.truth, "spaces": rows, "model_ranked": ranked}, indent=2) + "\n"
     if asked.json == "-":
         print(text, end="")
     else:

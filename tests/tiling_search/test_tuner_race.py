@@ -73,7 +73,7 @@ def test_runs_are_kept_and_taken_up_again(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not (find_spec("kernel_tuner") and find_spec("optuna")), reason="extra race missing")
 def test_the_race_runs_on_a_toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "race_space", lambda name: TOY)
+    monkeypatch.setattr(run, "race_space", lambda name, truth: TOY)
     monkeypatch.setattr(run, "model_ranked", lambda space, machines: [3] * machines)
     monkeypatch.setattr(run, "rates", lambda space, evaluations: {})
     monkeypatch.setattr(run, "JITTED", ("local",))
