@@ -9,7 +9,7 @@ from jax import Array
 
 from ascend_jax._largest import largest
 from ascend_jax._pytree import Leaf
-from ascend_jax.cost.balance import busiest_core, last_round
+from ascend_jax.cost.balance import busiest_core
 from ascend_jax.cost.overlap import pace
 from ascend_jax.cost.prepare import Prepared
 from ascend_jax.hardware.spec import NpuSpec
@@ -92,11 +92,9 @@ def _core_seconds(spec: NpuSpec, prepared: Prepared, rate: Rate, rounding: Round
     share = shapes.tasks / cores
     fills = jnp.where(shapes.tiles > 0, rate.fill_s, 0.0)
     some = jnp.minimum(share * shapes.tiles_per_task, 1.0)
-    mean = _task_seconds(spec, prepared, rate, shapes.tiles_per_task)
-    total = jnp.sum(share * mean) + jnp.max(fills * some)
+    total = jnp.sum(share * _task_seconds(spec, prepared, rate, shapes.tiles_per_task)) + jnp.max(fills * some)
     longest = _task_seconds(spec, prepared, rate, shapes.longest_tiles)
     each = busiest_core(cores, jnp.zeros_like(longest), longest, shapes.longest_tasks, rounding)
-    each = jnp.maximum(each, last_round(cores, shapes.tasks, mean, longest, rounding))
     return jnp.maximum(total, jnp.max(each + fills))
 
 

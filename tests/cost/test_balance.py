@@ -11,7 +11,7 @@ from oracles import count_block_rows, kept
 
 from ascend_jax import EXACT
 from ascend_jax._pytree import as_arrays
-from ascend_jax.cost.balance import busiest_core, last_round
+from ascend_jax.cost.balance import busiest_core
 
 
 def dealt(tasks: list[int], cores: int) -> int:
@@ -26,11 +26,6 @@ def formula(tasks: list[int], cores: int) -> float:
     longest = max(tasks)
     numbers: Any = as_arrays((cores, sum(tasks), longest, tasks.count(longest)))
     return float(busiest_core(*numbers, rounding=EXACT))
-
-
-def of_last_round(tasks: list[int], cores: int) -> float:
-    numbers: Any = as_arrays((cores, len(tasks), sum(tasks) / len(tasks), max(tasks)))
-    return float(last_round(*numbers, rounding=EXACT))
 
 
 def block_rows(kind: str, q_len: int, kv_len: int, *, block: int, heads: int) -> list[int]:
@@ -50,19 +45,6 @@ def test_no_deal_is_faster_and_the_real_one_at_most_a_third_slower(tasks: list[i
     bound, busiest = formula(tasks, cores), dealt(tasks, cores)
     assert bound <= busiest * (1 + 1e-12)
     assert busiest <= bound + max(tasks)
-
-
-@given(tasks=many_tasks, cores=st.integers(1, 33))
-def test_no_deal_is_faster_than_its_last_round(tasks: list[int], cores: int) -> None:
-    assert of_last_round(tasks, cores) <= dealt(tasks, cores) * (1 + 1e-9)
-
-
-def test_nearly_equal_tasks_take_whole_rounds() -> None:
-    """43 tasks on 28 cores: a core has two, though the even share is one and a half."""
-    tasks = [15] * 20 + [14] * 23
-    assert dealt(tasks, 28) == 29
-    assert formula(tasks, 28) == pytest.approx(sum(tasks) / 28) == pytest.approx(22.2, abs=0.1)
-    assert 26 < of_last_round(tasks, 28) < 29
 
 
 @given(length=st.integers(1, 40), count=st.integers(1, 200), cores=st.integers(1, 33))

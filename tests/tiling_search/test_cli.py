@@ -204,7 +204,7 @@ def test_tune_passes_on_what_was_asked(tuner: Callable[[Tuner], None]) -> None:
     kwargs.pop("programs")
     effort = kwargs.pop("effort")
     assert (effort.max_evals, effort.budget_s) == (None, None)
-    assert kwargs == {"name": "gpt2-decode-1k", "kernel": "coupled", "overlap": "serial", "top": 3}
+    assert kwargs == {"name": "gpt2-decode-1k", "kernel": "coupled", "overlap": "serial", "top": 3, "space": "usual"}
 
 
 def test_tune_shows_the_best_and_ends_with_0(tuner: Callable[[Tuner], None]) -> None:
