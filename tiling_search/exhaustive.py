@@ -29,7 +29,7 @@ from ascend_jax.tiling.tiling import Tiling
 from ascend_jax.verdict import Verdict
 from ascend_jax.workload.attention import Attention
 from ascend_jax.workload.problem import Problem, problem
-from tiling_search.programs import Output, compiled
+from tiling_search.programs import Output, Program, compiled
 from tiling_search.space import BLOCK_FIELDS, DEPTH_FIELDS, L0_DEPTH, Space, depth_rows, named_blocks
 
 CHUNK = 512
@@ -123,8 +123,7 @@ class Evaluator:
 
         def trace() -> Iterator[tuple[Any, dict[str, Any]]]:
             first = prepare_blocks.trace(numbers, given, blocks, kernel, overlap)
-            ready = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), first.out_info)
-            few = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((REPORTS, *leaf.shape[1:]), leaf.dtype), ready)
+            ready, few = stand_ins(first.out_info)
             yield first, SELDOM
             yield score_depths.trace(numbers, given, ready, blocks, depths, kernel), MILLIONS
             yield report_tilings.trace(numbers, given, few, tilings, kernel), SELDOM
@@ -138,11 +137,7 @@ class Evaluator:
             (numbers, given, blocks, depths),
             (numbers, given, many, one),
         ]
-        shapes = [np.shape(leaf) for leaf in jax.tree.leaves((numbers, given, blocks, depths, tilings))]
-        named = kernel is KERNELS.get(kernel.name) and overlap is OVERLAPS.get(overlap.name)
-        models = (kernel.name, overlap.name) if named else (kernel, overlap)
-        key = f"{models}|{shapes}|{jax.tree.structure(inputs)}"
-        prepare, score, report, fit, fit_least = compiled(folder if named else None, key, inputs, trace)
+        prepare, score, report, fit, fit_least = model_programs(folder, (kernel, overlap), inputs, trace)
         return cls(numbers, given, rows, fit_least, fit, prepare, score, prepare, report)
 
     @in_float64
@@ -179,25 +174,52 @@ class Evaluator:
     @in_float64
     def reports(self, tilings: Sequence[Tiling]) -> list[Report]:
         """A report for each tiling, its leaves numpy float64."""
-        found: list[Report] = []
-        names = [item.name for item in fields(Tiling)]
-        for start in range(0, len(tilings), CHUNK):
-            rows = np.array([[getattr(one, name) for name in names] for one in tilings[start : start + CHUNK]], np.float64)
-            columns = columns_of(filled(rows, CHUNK))
-            blocks = tuple(columns[names.index(name)] for name in BLOCK_FIELDS)
-            prepared = jax.tree.map(np.asarray, self.prepare_here(self.spec, self.given, blocks))
-            ready = Tiling(**dict(zip(names, columns, strict=True))), prepared
-            for at in range(0, len(rows), REPORTS):
-                tiling, few = jax.tree.map(lambda leaf, at=at: leaf[at : at + REPORTS], ready)
-                leaves, structure = jax.tree.flatten(self.report(self.spec, self.given, few, tiling))
-                each = zip(*map(np.asarray, leaves), strict=True)
-                found += [structure.unflatten(one) for one in islice(each, len(rows) - at)]
-        return found
+        prepare, report = partial(self.prepare_here, self.spec, self.given), partial(self.report, self.spec, self.given)
+        return reports_of(tilings, (BLOCK_FIELDS, CHUNK), prepare, report)
 
     def _own(self, rows: Any, count: int) -> np.ndarray:
         """Of a chunk's results, those of this process, without what only fills the chunk up."""
         own = self.share.rows(count)
         return np.asarray(rows)[: own.stop - own.start]
+
+
+def stand_ins(prepared: Any) -> tuple[Any, Any]:
+    """Shapes of what is prepared for a chunk of blocks, from those of the program's output, and for the blocks of reports."""
+    ready = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), prepared)
+    return ready, jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((REPORTS, *leaf.shape[1:]), leaf.dtype), ready)
+
+
+def model_programs(
+    folder: Path | None,
+    model: tuple[Kernel, Overlap],
+    inputs: Sequence[tuple[Any, ...]],
+    trace: Callable[[], Iterator[tuple[Any, dict[str, Any]]]],
+) -> list[Program]:
+    """:func:`tiling_search.programs.compiled` of one model; those of a model of a person's own are not kept in ``folder``."""
+    kernel, overlap = model
+    named = kernel is KERNELS.get(kernel.name) and overlap is OVERLAPS.get(overlap.name)
+    shapes = [np.shape(leaf) for leaf in jax.tree.leaves(inputs)]
+    key = f"{(kernel.name, overlap.name) if named else model}|{shapes}|{jax.tree.structure(inputs)}"
+    return compiled(folder if named else None, key, inputs, trace)
+
+
+def reports_of(
+    tilings: Sequence[Tiling], chunk: tuple[tuple[str, ...], int], prepare: Callable[..., Any], report: Callable[..., Report]
+) -> list[Report]:
+    """A report for each tiling. ``chunk``: the block fields that ``prepare`` takes columns of, and how many at once."""
+    found: list[Report] = []
+    names, (block_fields, size) = [item.name for item in fields(Tiling)], chunk
+    for start in range(0, len(tilings), size):
+        rows = np.array([[getattr(one, name) for name in names] for one in tilings[start : start + size]], np.float64)
+        columns = columns_of(filled(rows, size))
+        blocks = tuple(columns[names.index(name)] for name in block_fields)
+        ready = Tiling(**dict(zip(names, columns, strict=True))), jax.tree.map(np.asarray, prepare(blocks))
+        for at in range(0, len(rows), REPORTS):
+            tiling, few = jax.tree.map(lambda leaf, at=at: leaf[at : at + REPORTS], ready)
+            leaves, structure = jax.tree.flatten(report(few, tiling))
+            each = zip(*map(np.asarray, leaves), strict=True)
+            found += [structure.unflatten(one) for one in islice(each, len(rows) - at)]
+    return found
 
 
 def chunks(blocks: np.ndarray) -> Iterator[np.ndarray]:

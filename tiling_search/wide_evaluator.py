@@ -24,11 +24,10 @@ from jax import Array
 from ascend_jax._compile import OFTEN, SELDOM
 from ascend_jax._pytree import as_arrays
 from ascend_jax.cost.finish import finish
-from ascend_jax.cost.overlap import OVERLAPS, Overlap
+from ascend_jax.cost.overlap import Overlap
 from ascend_jax.cost.prepare import Prepared
 from ascend_jax.cost.report import Report
 from ascend_jax.hardware.spec import NpuSpec
-from ascend_jax.kernels import KERNELS
 from ascend_jax.kernels.kernel import Kernel
 from ascend_jax.rounding import EXACT
 from ascend_jax.tiling.batch import batch
@@ -47,12 +46,15 @@ from tiling_search.exhaustive import (
     columns_of,
     filled,
     in_float64,
+    model_programs,
     prepare_blocks,
     report_tilings,
+    reports_of,
     single,
+    stand_ins,
     tiling_from,
 )
-from tiling_search.programs import Output, compiled
+from tiling_search.programs import Output
 from tiling_search.space import DEPTH_FIELDS, WIDE_DEPTHS, WIDE_FIELDS, depth_rows
 
 BLOCKS, SLAB = 1024, 32
@@ -105,18 +107,13 @@ class WideEvaluator:
 
         def trace() -> Iterator[tuple[Any, dict[str, Any]]]:
             first = prepare_blocks.trace(numbers, given, blocks, kernel, overlap)
-            ready = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), first.out_info)
-            few = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((REPORTS, *leaf.shape[1:]), leaf.dtype), ready)
+            ready, few = stand_ins(first.out_info)
             yield first, OFTEN
             yield time_depths.trace(numbers, given, ready, blocks, depths, kernel), MILLIONS
             yield report_tilings.trace(numbers, given, few, tilings, kernel), SELDOM
 
         inputs = [(numbers, given, blocks), (numbers, given, Output(0), blocks, depths), (numbers, given, Output(0), tilings)]
-        shapes = [np.shape(leaf) for leaf in jax.tree.leaves((numbers, given, blocks, depths, tilings))]
-        named = kernel is KERNELS.get(kernel.name) and overlap is OVERLAPS.get(overlap.name)
-        models = (kernel.name, overlap.name) if named else (kernel, overlap)
-        key = f"wide|{models}|{shapes}|{jax.tree.structure(inputs)}"
-        prepare, time, report = compiled(folder if named else None, key, inputs, trace)
+        prepare, time, report = model_programs(folder, (kernel, overlap), inputs, trace)
         rows = depth_rows(kernel, WIDE_DEPTHS)
         return cls(numbers, given, rows, corners_of(rows), kernel.graph.group == 1, prepare, time, report)
 
@@ -141,15 +138,8 @@ class WideEvaluator:
     @in_float64
     def reports(self, tilings: Sequence[Tiling]) -> list[Report]:
         """A report for each tiling, its leaves numpy float64."""
-        found: list[Report] = []
-        for start in range(0, len(tilings), REPORTS):
-            some = tilings[start : start + REPORTS]
-            blocks = np.array([[getattr(one, name) for name in WIDE_FIELDS] for one in some], float)
-            prepared = self.prepare(self.spec, self.given, columns_of(filled(blocks, BLOCKS)))
-            few = jax.tree.map(lambda leaf: np.asarray(leaf)[:REPORTS], prepared)
-            made = jax.tree.map(np.asarray, self.report(self.spec, self.given, few, batch(some, REPORTS).tiling))
-            found += [jax.tree.map(lambda leaf, at=at: leaf[at], made) for at in range(len(some))]
-        return found
+        prepare, report = partial(self.prepare, self.spec, self.given), partial(self.report, self.spec, self.given)
+        return reports_of(tilings, (WIDE_FIELDS, BLOCKS), prepare, report)
 
     def _timed(self, blocks: np.ndarray, depths: np.ndarray) -> Scores:
         """Seconds whether it fits or not, verdicts, and bytes of UB, of any number of depths."""
