@@ -36,16 +36,15 @@ def forward(qkv: tuple[Array, Array, Array], context: Context, static: Static, o
     statistics = jnp.zeros(q.shape[:2], accumulator(q.dtype))
     found = Found(jnp.zeros((*q.shape[:2], v.shape[2]), out_dtype or q.dtype), statistics, statistics)
 
-    def row_block(n: Array, found: Found, h: Array) -> Found:
+    def row_block(i: Array, found: Found) -> Found:
+        h, n = i // context.rows.blocks, i % context.rows.blocks
         table = context.rows.at(h // static.q_heads, n)[0]
         parts = zip(found, _row_block(h, n, qkv, context, static), strict=True)
         left = table.length - table.first if static.packed else None
         return Found(*(put(whole, part.astype(whole.dtype), (h, table.token), left) for whole, part in parts))
 
-    def head(h: Array, found: Found) -> Found:
-        return lax.fori_loop(jnp.int32(0), context.rows.blocks, lambda n, now: row_block(n, now, h), found)
-
-    return lax.fori_loop(jnp.int32(0), jnp.int32(q.shape[0]), head, found)
+    # One loop over heads and blocks: with one in the other, XLA hands tiles from thread to thread, and two devices wait.
+    return lax.fori_loop(jnp.int32(0), q.shape[0] * context.rows.blocks, row_block, found)
 
 
 def _row_block(h: Array, n: Array, qkv: tuple[Array, Array, Array], context: Context, static: Static) -> Found:
