@@ -1,6 +1,7 @@
 """Data copies out of GM: the vendor's sample, and how efficient a copy loop is by the size of its packets."""
 
 import re
+from collections.abc import Sequence
 
 from ascend_jax.calibration.assume import Unmodelled
 from ascend_jax.calibration.predict import Prediction
@@ -13,9 +14,9 @@ from ascend_jax.kernels.kernel import Path, Transfer
 PATHS: dict[str, Path] = {"UB": "gm_to_ub", "L1": "gm_to_l1"}
 WIDEST = {"UB": (64, 1024), "L1": (64, 256)}
 """Rows and columns of a copy where the row states none: the largest of the sample's."""
-COPY_PACKETS = 5
+COPY_PACKETS = 4
 """Packets that a vector core has under way in a copy loop: the one number of the published curve (vTriton, 910B3) that nobody
-states. The curve is relative to that loop's own best, 1167 GB/s read and written, half of what GM and L2 allow here."""
+states."""
 
 
 def copy_row(row: Row, spec: NpuSpec) -> Prediction:
@@ -83,16 +84,24 @@ def _transfer(row: Row, path: Path, block: tuple[int, int], width: int) -> Trans
 def copy_efficiency(spec: NpuSpec, packet_bytes: float, packets: int = COPY_PACKETS) -> float:
     """Share of the chip's copy limit that a loop reaches which loads packets and stores each when its load has come.
 
-    All vector cores run the same loop in phase, so the latency of a round of ``packets`` is idle time for GM too: a packet
-    takes ``(gm_latency + 2 startups) / packets`` besides its share of GM (read) and L2 (written).
-
-    >>> from ascend_jax.hardware import load_chip
-    >>> [round(copy_efficiency(load_chip("910b3"), packet), 2) for packet in (128, 4096, 65536)]
-    [0.04, 0.58, 0.96]
+    All vector cores run the same loop in phase, so the latency of a round of ``packets``, or as many as UB holds, is idle time
+    for GM too: a packet takes ``(gm_latency + 2 startups) / packets`` besides its share of GM (read) and L2 (written).
     """
     cores = spec.cube_cores * spec.vector_cores_per_cube
     shared_s = packet_bytes * cores * (1 / spec.gm_bytes_per_s + 1 / spec.l2_bytes_per_s)
     core_s = packet_bytes * max(1 / spec.gm_to_ub_bytes_per_s, 1 / spec.ub_to_gm_bytes_per_s)
     limit_s = max(shared_s, core_s)
-    waits_s = (spec.gm_latency_s + 2 * spec.dma_startup_s) / packets
-    return float(limit_s / (waits_s + limit_s))
+    under_way = min(packets, max(spec.ub_bytes // packet_bytes, 1))
+    return float(limit_s / ((spec.gm_latency_s + 2 * spec.dma_startup_s) / under_way + limit_s))
+
+
+def copy_curve(spec: NpuSpec, packets_bytes: Sequence[float]) -> list[float]:
+    """:func:`copy_efficiency` of each packet, relative to the best of them: a published curve is relative to its own peak (of
+    vTriton's 1167 GB/s read and written, half of what GM and L2 allow here).
+
+    >>> from ascend_jax.hardware import load_chip
+    >>> [round(share, 2) for share in copy_curve(load_chip("910b3"), (128, 4096, 65536))]
+    [0.04, 0.57, 1.0]
+    """
+    shares = [copy_efficiency(spec, packet) for packet in packets_bytes]
+    return [share / max(shares) for share in shares]

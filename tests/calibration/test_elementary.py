@@ -8,7 +8,7 @@ import pytest
 
 from ascend_jax.calibration.assume import Unmodelled
 from ascend_jax.calibration.elementary import assume_elementary, elementary
-from ascend_jax.calibration.memory_rows import COPY_PACKETS, copy_efficiency
+from ascend_jax.calibration.memory_rows import COPY_PACKETS, copy_curve, copy_efficiency
 from ascend_jax.calibration.row_shape import element_bytes, stated_sizes
 from ascend_jax.calibration.rows import Row
 from ascend_jax.hardware import NpuSpec, load_chip
@@ -61,21 +61,22 @@ def test_copies_of_a2_take_what_was_measured_within_ten_percent(words: str) -> N
 
 
 @pytest.mark.parametrize("words", COPIES["950PR"])
-def test_copies_of_950_lie_within_a_fifth_and_nearer_with_the_documented_gm_rate(words: str) -> None:
-    """The catalogue's is calibrated on attention, which writes too: 0.893 of the documented one, which reads alone reach."""
-    assert abs(error(words, "950PR")) < 0.2
+def test_copies_of_950_take_what_was_measured_within_ten_percent_at_the_documented_gm_rate(words: str) -> None:
+    """The catalogue's rate is calibrated on attention, 0.945 of the documented one (31 bytes a cycle and core), which these
+    copies reach: they only read. At the catalogue's, two of nine miss the 10 % (11 and 15 %: ND2NZ rows of 512 bytes)."""
     documented = replace(A5, gm_bytes_per_s=31 * 32 * 1.65e9)
-    assert abs(elementary(copy(words), documented).seconds * 1e6 / COPIES["950PR"][words] - 1) < 0.12
+    assert abs(elementary(copy(words), documented).seconds * 1e6 / COPIES["950PR"][words] - 1) < 0.1
+    assert abs(error(words, "950PR")) < 0.15
 
 
 @pytest.mark.parametrize("chip", COPIES)
 def test_short_bursts_cost_as_much_more_as_measured_within_ten_percent(chip: str) -> None:
-    """But ND2NZ rows of 128 bytes on 950 (12 %)."""
+    """Against long rows to UB; copies that are repeated, against the same to UB."""
     measured = COPIES[chip]
-    for words in (words for words in measured if "repeat" not in words):
-        predicted = [assume_elementary(copy(one, chip)).prediction.seconds for one in (words, "GM->UB [64,1024]")]
-        near = 0.13 if (chip, words) == ("950PR", "GM->L1 ND2NZ [64,64]") else 0.1
-        assert predicted[0] / predicted[1] == pytest.approx(measured[words] / measured["GM->UB [64,1024]"], rel=near)
+    for words in measured:
+        base = words.replace("GM->L1", "GM->UB") if "repeat" in words else "GM->UB [64,1024]"
+        predicted = [assume_elementary(copy(one, chip)).prediction.seconds for one in (words, base)]
+        assert predicted[0] / predicted[1] == pytest.approx(measured[words] / measured[base], rel=0.1)
 
 
 def plain_copy_seconds(spec: NpuSpec, rows: int, columns: int, gap: float, rate: float, cores: float) -> float:
@@ -104,10 +105,19 @@ def test_the_bound_of_a_copy_is_what_takes_longest() -> None:
 
 
 @pytest.mark.parametrize("packet", PACKETS)
-def test_a_copy_loop_is_as_efficient_as_published(packet: int) -> None:
-    """All ten points within 10 %, but 16 KiB: there the loop measured is nearly at its limit already, 10.2 % above ours."""
-    found = copy_efficiency(load_chip("910b3"), packet)
-    assert found == pytest.approx(PACKETS[packet], rel=0.103 if packet == 16384 else 0.1)
+def test_a_copy_loop_is_as_efficient_as_published_within_ten_percent(packet: int) -> None:
+    curve = dict(zip(PACKETS, copy_curve(load_chip("910b3"), list(PACKETS)), strict=True))
+    assert curve[packet] == pytest.approx(PACKETS[packet], rel=0.1)
+
+
+def test_no_more_packets_are_under_way_than_ub_holds() -> None:
+    chip = load_chip("910b3")
+    assert (
+        copy_efficiency(chip, 2**16)
+        == copy_efficiency(chip, 2**16, packets=3)
+        < copy_efficiency(replace(chip, ub_bytes=2**18), 2**16)
+    )
+    assert copy_efficiency(chip, 2**15) == copy_efficiency(chip, 2**15, packets=4)
 
 
 def test_a_packet_as_long_as_the_waits_runs_at_half_the_limit() -> None:

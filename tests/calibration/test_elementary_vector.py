@@ -16,14 +16,12 @@ A2, A5 = load_chip("910b2"), load_chip("950pr")
 SOFTMAX = ("scale", "row_max", "subtract", "exp", "row_sum", "cast")
 
 # hw-native-sys/pto-isa@3186c381: cycles of one instruction on a tile of float32, a slope an element and a constant (910B3).
+# Operations that are several instructions (TROWMAX, TROWSUM, TDIVS, ...): test_tile_ops.py.
 FITS_A2 = {
     "scale": (0.0156, 0.0),
     "multiply": (0.0312, 0.0),
     "subtract": (0.0312, 0.0),
     "exp": (0.0314, 30.0),
-    "divide": (0.0781, 0.0),
-    "row_max": (0.0625, 48.0),
-    "row_sum": (0.0625, 61.5),
 }
 # The same source, 950: a slope a repeat and a constant; whether operands stay in registers.
 FITS_950 = {"add": (1.247, 55.0, False), "exp": (1.967, 62.7, True), "divide": (1.908, 64.5, True)}
@@ -38,18 +36,11 @@ def cycles(chip: Any, steps: tuple[str, ...], elements: int, fused: bool = False
     return float(vector_seconds(chip, ops)) * chip.vector_clock_hz
 
 
-@pytest.mark.parametrize("step", ["scale", "multiply", "subtract", "exp"])
+@pytest.mark.parametrize("step", FITS_A2)
 def test_instructions_of_a2_cost_what_tiles_cost_less_what_calibration_took_off(step: str) -> None:
     """Attention says 0.83 of the published slopes; with the start of an instruction a tile is within 18 %."""
     slope, constant = FITS_A2[step]
     assert cycles(A2, (step,), TILE) == pytest.approx(slope * TILE + constant, rel=0.18)
-
-
-@pytest.mark.parametrize("step", ["divide", "row_max", "row_sum"])
-def test_tiles_that_are_several_instructions_cost_more_than_the_catalogue_says(step: str) -> None:
-    """TDIVS, TROWMAX and TROWSUM are no single instruction (5 and 4 cycles a repeat): the bar of 15 % fails there."""
-    slope, constant = FITS_A2[step]
-    assert 0.3 < cycles(A2, (step,), TILE) / (slope * TILE + constant) < 0.75
 
 
 @pytest.mark.parametrize("step", FITS_950)
