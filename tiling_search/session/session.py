@@ -189,7 +189,7 @@ def told_from(session: Session, rows: Sequence[Json]) -> list[Told]:
 
 def _told(session: Session, row: Json) -> Told:
     if "place" in row:
-        place = int(row["place"])
+        place = _whole(row, "place")
         if not 0 <= place < len(session.tilings):
             raise ValueError(f"place {place} is not in the pool of {len(session.tilings)}")
     else:
@@ -201,14 +201,28 @@ def _told(session: Session, row: Json) -> Told:
         invalidity = "runtime"
     if invalidity not in INVALIDITIES:
         raise ValueError(f"invalidity {invalidity!r} must be one of {', '.join(INVALIDITIES)}")
-    seconds = float(row["seconds"]) if invalidity == CORRECT else None
+    seconds = _number(row, "seconds") if invalidity == CORRECT else None
     if seconds is not None and not 0 < seconds < np.inf:
         raise ValueError(f"seconds={seconds} must be a finite number above zero")
     return Told(place, seconds, invalidity, reason, str(row.get("at", "")), str(row.get("uid", "")))
 
 
 def _tiling(row: Json) -> Tiling:
-    values = {name: int(row[name]) for name in FIELDS if name in row}
+    values = {name: _whole(row, name) for name in FIELDS if name in row}
     if missing := {"block_q", "block_kv"} - set(values):
         raise ValueError(f"{' and '.join(sorted(missing))} missing: give the place, or the tiling's fields")
     return Tiling(**values)
+
+
+def _number(row: Json, name: str) -> float:
+    try:
+        return float(row[name])
+    except (ValueError, TypeError):
+        raise ValueError(f"{name}={row[name]!r} must be a number") from None
+
+
+def _whole(row: Json, name: str) -> int:
+    value = _number(row, name)
+    if not value.is_integer():
+        raise ValueError(f"{name}={row[name]!r} must be a whole number")
+    return int(value)
