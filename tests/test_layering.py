@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-UTILITIES = {"rounding", "_pytree", "_compile", "_largest", "_front_door"}
+UTILITIES = {"rounding", "_pytree", "_compile", "_largest", "_front_door", "_toml"}
 CHAIN = ("verdict", "hardware", "workload", "tiling", "kernels", "occupancy", "proposal", "cost")
 """From the room that knows nothing to the one that knows all the others: a room imports only what stands before it."""
 MODEL = UTILITIES | set(CHAIN)

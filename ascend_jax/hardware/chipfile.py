@@ -2,7 +2,6 @@
 
 import os
 import re
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -11,6 +10,8 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
+
+from ascend_jax._toml import read_toml
 
 OWN_CHIP = 'for a chip of your own give the path of a TOML file, e.g. one that says base = "910b3" and what differs'
 
@@ -128,12 +129,10 @@ def _read_user(path: Path) -> ChipFile:
 
 def _read(source: Traversable, label: str) -> ChipFile:
     try:
-        return ChipFile(source, label, tomllib.loads(source.read_text(encoding="utf-8")))
+        return ChipFile(source, label, read_toml(source, label))
     except OSError as error:
         remedy = f"check the path, or use one of {', '.join(chip_names())}"
         raise ValueError(f"{label}: cannot be read ({error.strerror}): {remedy}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{label}: is not valid TOML ({error}): write key = value lines, text in quotes") from error
 
 
 def near_matches(word: str, known: Iterable[str]) -> list[str]:

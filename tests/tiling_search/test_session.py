@@ -325,6 +325,8 @@ def test_ask_tell_status_best(tmp_path: Path) -> None:
     assert "measured / model" in run("status", "--session", file).stdout
     bad = run("tell", "-", "--session", file, text='[{"place": 0, "seconds": 1}, {"place": 0}]')
     assert bad.exit_code == 2 and "row 2" in bad.stderr
+    no_json = run("tell", "-", "--session", file, text='[{"place": 0')
+    assert no_json.exit_code == 2 and "- is neither JSON nor CSV" in no_json.stderr
     assert len(load_session(Path(file)).told) == 3  # all rows or none
     with Store(place) as store:
         [key] = store.keys()

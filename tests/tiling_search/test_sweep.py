@@ -64,6 +64,7 @@ def test_a_model_of_ones_own_is_written_as_a_preset_is(tmp_path: Path) -> None:
         ('presets = ["gpt2-prefill-1k"]', "chips are missing"),
         ('chips = ["310p3"]', "no workload"),
         ('chips = ["310p3"]\nmodles = ["gpt2"]', "'modles' is no field"),
+        ("chips = [", "spec.toml: is not valid TOML"),
         ('chips = "310p3"', "chips must be a list of texts"),
         ('chips = ["310p3"]\nlengths = [true]', "lengths must be a list of whole numbers"),
         ('chips = ["310p3"]\nmodels = ["gtp2"]', "model 'gtp2' is not among"),

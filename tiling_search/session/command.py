@@ -98,7 +98,7 @@ def tell(*, source: str, path: Path, place: Path | None) -> None:
     from tiling_search.store.keep import keep
 
     with _Usage(), locked(path):
-        rows = _rows(sys.stdin.read() if source == STDOUT else Path(source).read_text("utf-8"))
+        rows = _rows(source)
         before = load_session(path)
         session = before.tell(told_from(before, rows))
         save_session(path, session)
@@ -172,11 +172,17 @@ def _begun(preset: str | None, chip: str | None, kernel: str, seed: int | None, 
     return begin(load_chip(chip), work, name=name, kernel=kernel, seed=seed, programs=folder)
 
 
-def _rows(text: str) -> list[dict[str, Any]]:
+def _rows(source: str) -> list[dict[str, Any]]:
     """A JSON list of objects, or CSV with a header."""
-    if text.lstrip().startswith(("[", "{")):
-        data = json.loads(text)
-        return data if isinstance(data, list) else [data]
+    try:
+        text = sys.stdin.read() if source == STDOUT else Path(source).read_text("utf-8")
+        if text.lstrip().startswith(("[", "{")):
+            data = json.loads(text)
+            return data if isinstance(data, list) else [data]
+    except ValueError as error:
+        raise ValueError(
+            f"{source} is neither JSON nor CSV ({error}): give a list of objects, or columns with a header"
+        ) from error
     return [dict(row) for row in csv.DictReader(text.splitlines())]
 
 

@@ -15,12 +15,12 @@ mask = "causal"
 prefill = ["4k"]                  # its phases, each with a length of its own
 """
 
-import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ascend_jax._toml import read_toml
 from ascend_jax.hardware.catalog import load_chip
 from ascend_jax.hardware.spec import NpuSpec
 from ascend_jax.workload.attention import Attention
@@ -50,7 +50,7 @@ def read_sweep(path: Path) -> list[Cell]:
       OSError: it cannot be read.
       ValueError: it is no TOML, has a field that does not exist or is of another type, or names what there is not.
     """
-    data = tomllib.loads(path.read_text("utf-8"))
+    data = read_toml(path)
     _check(data)
     chips = [load_chip(_chip(name, path.parent)) for name in data["chips"]]
     kernel = data.get("kernel", "auto")

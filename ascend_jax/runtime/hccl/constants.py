@@ -1,12 +1,12 @@
 """``Constants``: α, β, γ of one generation of chips, and what its HCCL supports, from ``constants.toml`` or a file like it."""
 
-import tomllib
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from ascend_jax._toml import read_toml
 from ascend_jax.runtime.hccl.kinds import Collective, DataType, ReduceOp
 
 GIB = 2**30
@@ -84,13 +84,14 @@ def load_constants(chip: str, path: str | Path | None = None) -> Constants:
     """The constants of a chip by its name (``Ascend910B3``), from ``path`` or from the file of the package.
 
     Raises:
-      ValueError: no generation of the file has such a chip.
+      OSError: the file cannot be read.
+      ValueError: it is no TOML, or no generation of it has such a chip.
 
     >>> constants = load_constants("Ascend910B3")
     >>> constants.generation, constants.level0, round(1e-9 / constants.intra.beta_s_per_byte, 2)
     ('910b', 'mesh', 19.65)
     """
-    table = _packaged() if path is None else tomllib.loads(Path(path).read_text("utf-8"))
+    table = _packaged() if path is None else read_toml(Path(path))
     found = {
         name: key for key, entry in table["chips"].items() for name in entry["names"] if chip.lower().startswith(name.lower())
     }
@@ -102,7 +103,7 @@ def load_constants(chip: str, path: str | Path | None = None) -> Constants:
 
 @cache
 def _packaged() -> dict[str, Any]:
-    return tomllib.loads((files("ascend_jax.runtime.hccl") / "constants.toml").read_text("utf-8"))
+    return read_toml(files("ascend_jax.runtime.hccl") / "constants.toml")
 
 
 def _constants(table: dict[str, Any], key: str) -> Constants:
