@@ -107,3 +107,10 @@ def test_a_space_too_large_to_look_at_is_searched_near_the_best_points() -> None
         strategy("bayesian", everything=10, random_candidates=16), toy(), lambda ranks: table()[ranks], jax.random.key(1), 70
     )
     assert found.best_value == table().min()
+
+
+def test_a_covariance_that_is_none_is_refused() -> None:
+    """A trend of no weight and no noise, at the same place twice."""
+    twice = Told(np.full((2, 3), 0.25), np.array([-1.0, 1.0]))
+    with pytest.raises(np.linalg.LinAlgError, match="2 points"):
+        predicted(twice, np.array([0.0, 0.0, 0.0, -np.inf, -np.inf]), np.full((1, 3), 0.5))

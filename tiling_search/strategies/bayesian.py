@@ -24,7 +24,7 @@ class Learnt(NamedTuple):
     """What is known.
 
     Attributes:
-      places, features: indices and features of every point, ``[P, A]`` and ``[P, D]``; they never change.
+      places, features: indices and features of every point, integers ``[A, P]`` and ``[P, D]``; they never change.
       start: ranks to try first.
       ranks, logs: what was told, in order, with the logarithms of its values; ``inf`` for a failure.
       waiting: ranks that were asked for and not told.
@@ -88,7 +88,8 @@ class Bayesian:
         start = np.array([at_quantiles(places, one) for one in wanted], np.int32)
         start = start[np.sort(np.unique(start, return_index=True)[1])]
         none = np.zeros(0, np.int32)
-        return Learnt(places, features, start, none, np.zeros(0), none, expected_scales(features.shape[1]), seed, 0)
+        columns = np.ascontiguousarray(places.T, np.int16 if max(points.shape) < 2**15 else np.int32)
+        return Learnt(columns, features, start, none, np.zeros(0), none, expected_scales(features.shape[1]), seed, 0)
 
     def ask(self, points: Points, state: Learnt) -> tuple[Array, Learnt]:
         """The first points, then those with the largest expected improvement."""
@@ -100,7 +101,7 @@ class Bayesian:
         if len(chosen) < self.batch and (len(state.ranks) <= self.often or state.turn % 4 == 0):
             state = state._replace(scales=self._scales(state))
         while len(chosen) < self.batch and not taken.all():
-            chosen.append(self._next(state, chosen, np.flatnonzero(~taken), draw))
+            chosen.append(self._next(state, chosen, taken, draw))
             taken[chosen[-1]] = True
         ranks = np.full(self.batch, NONE, np.int32)
         ranks[: len(chosen)] = chosen
@@ -134,29 +135,38 @@ class Bayesian:
         _, told = self._told(state)
         return fitted(told, [state.scales, fresh] if len(told.targets) < self.often else [state.scales], self.steps)
 
-    def _next(self, state: Learnt, believed: list[int], free: np.ndarray, draw: np.random.Generator) -> int:
+    def _next(self, state: Learnt, believed: list[int], taken: np.ndarray, draw: np.random.Generator) -> int:
         if not len(state.ranks):
-            return int(draw.choice(free))
+            return int(draw.choice(np.flatnonzero(~taken)))
         _, told = self._told(state)
         best = told.targets.min()
         if believed:
             expected, _ = predicted(told, state.scales, state.features[believed])
             told = Told(np.concatenate([told.features, state.features[believed]]), np.append(told.targets, expected))
-        pool = self._pool(state, free, draw)
+        pool = self._pool(state, taken, draw)
         mean, deviation = predicted(told, state.scales, state.features[pool])
         return int(pool[np.argmax(log_improvement((best - mean) / deviation) + np.log(deviation))])
 
-    def _pool(self, state: Learnt, free: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+    def _pool(self, state: Learnt, taken: np.ndarray, draw: np.random.Generator) -> np.ndarray:
         """Ranks to choose from."""
-        if len(state.places) <= self.everything:
+        free = np.flatnonzero(~taken)
+        if len(taken) <= self.everything:
             return free
         found = [draw.choice(free, min(self.random_candidates, len(free)), replace=False)]
         for rank in state.ranks[np.argsort(state.logs, kind="stable")[: self.leaders]]:
-            away = np.abs(state.places[free] - state.places[rank])
-            found.append(free[(away > 0).sum(axis=1) == 1])
-            near = free[(away <= 2).all(axis=1)]
+            beside, near = (np.flatnonzero(these & ~taken) for these in _surroundings(state.places, rank))
+            found.append(beside)
             found.append(near if len(near) <= self.near_candidates else draw.choice(near, self.near_candidates, replace=False))
         return np.unique(np.concatenate(found))
+
+
+def _surroundings(places: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which points differ from ``rank`` along one axis, and which by two steps or less along all, bool ``[P]``."""
+    differ, near = np.zeros(places.shape[1], np.int8), np.ones(places.shape[1], bool)
+    for axis in places:
+        differ += axis != axis[rank]
+        near &= (axis >= axis[rank] - 2) & (axis <= axis[rank] + 2)
+    return differ == 1, near
 
 
 def features_of(rows: np.ndarray) -> np.ndarray:

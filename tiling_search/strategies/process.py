@@ -8,7 +8,7 @@ part knows. Lengths, the trend's weight and the noise are those of the greatest 
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import get_lapack_funcs
 from scipy.optimize import minimize
 
 LENGTH, TREND, NOISE = (1.0, 2.0), (0.0, 1.0), (-7.0, 1.5)
@@ -17,6 +17,8 @@ BOUNDS = (-3.0, 4.0), (-5.0, 4.0), (-12.0, 0.0)
 FLOOR = 1e-9
 """Least variance of a prediction, as a share of the process's."""
 _ROOT_5 = np.sqrt(5.0)
+_potrf, _potrs, _trtrs = get_lapack_funcs(("potrf", "potrs", "trtrs"), dtype=np.float64)
+"""LAPACK itself: the matrices are so small that numpy's and scipy's checks would take longer than the arithmetic."""
 
 
 class Told(NamedTuple):
@@ -52,18 +54,18 @@ def loss(scales: np.ndarray, told: Told, apart: np.ndarray) -> tuple[float, np.n
       apart: squared differences of its features, ``[N·N, D]``.
     """
     count, axes = told.features.shape
-    trend, noise = np.exp(scales[-2]), np.exp(scales[-1])
-    smooth, slope = _matern(told.features, told.features, scales[:axes])
+    trend, noise = np.exp(scales[-2:])
+    by_length = np.exp(-2 * scales[:axes])
+    smooth, slope = _matern((apart @ by_length).reshape(count, count))
     line = _line(told.features, told.features)
-    root = np.linalg.cholesky(smooth + trend * line + noise * np.eye(count))
-    half = solve_triangular(root, np.eye(count), lower=True)
-    inverse = half.T @ half
+    root = _root(smooth + trend * line, noise)
+    inverse = _potrs(root, np.eye(count), lower=1)[0]
     weights = inverse @ told.targets
     variance = _variance(told.targets @ weights, count)
     by_covariance = 0.5 * (inverse - count / (count + 1) / variance * np.outer(weights, weights))
     gradient = np.empty_like(scales)
-    gradient[:axes] = (by_covariance * slope).ravel() @ apart * np.exp(-2 * scales[:axes])
-    gradient[-2], gradient[-1] = trend * np.sum(by_covariance * line), noise * np.trace(by_covariance)
+    gradient[:axes] = (by_covariance * slope).ravel() @ apart * by_length
+    gradient[-2], gradient[-1] = trend * np.vdot(by_covariance, line), noise * np.trace(by_covariance)
     means, deviations = np.array([*[LENGTH] * axes, TREND, NOISE]).T
     away = (scales - means) / deviations
     value = 0.5 * count * np.log(variance) + np.log(np.diag(root)).sum() + 0.5 * away @ away
@@ -73,17 +75,33 @@ def loss(scales: np.ndarray, told: Told, apart: np.ndarray) -> tuple[float, np.n
 def predicted(told: Told, scales: np.ndarray, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and deviation of the targets of features ``asked`` ``[M, D]``, without noise."""
     count, axes = told.features.shape
-    trend, noise = np.exp(scales[-2]), np.exp(scales[-1])
+    trend, noise = np.exp(scales[-2:])
+    lengths = np.exp(scales[:axes])
 
     def covariance(others: np.ndarray) -> np.ndarray:
-        return _matern(told.features, others, scales[:axes])[0] + trend * _line(told.features, others)
+        one, other = told.features / lengths, others / lengths
+        squares = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1)[None, :] - 2 * one @ other.T
+        return _matern(np.maximum(squares, 0.0))[0] + trend * _line(told.features, others)
 
-    root = np.linalg.cholesky(covariance(told.features) + noise * np.eye(count))
-    white = solve_triangular(root, told.targets, lower=True)
-    across = solve_triangular(root, covariance(asked), lower=True)
+    root = _root(covariance(told.features), noise)
+    white = _trtrs(root, told.targets, lower=1)[0]
+    across = _trtrs(root, covariance(asked), lower=1)[0]
     own = 1 + trend * 2 * ((asked - 0.5) ** 2).sum(axis=1)
-    spread = np.maximum(own - (across**2).sum(axis=0), FLOOR)
+    spread = np.maximum(own - np.einsum("nm,nm->m", across, across), FLOOR)
     return across.T @ white, np.sqrt(spread * _variance(white @ white, count))
+
+
+def _root(covariance: np.ndarray, noise: float) -> np.ndarray:
+    """Cholesky's lower factor of ``covariance`` and noise; what is above the diagonal means nothing.
+
+    Raises:
+      LinAlgError: not positive definite.
+    """
+    covariance.flat[:: len(covariance) + 1] += noise
+    root, failed = _potrf(covariance.T, lower=1, clean=0, overwrite_a=1)
+    if failed:
+        raise np.linalg.LinAlgError(f"the covariance of {len(covariance)} points is not positive definite")
+    return root
 
 
 def _variance(misfit: float, count: int) -> float:
@@ -91,13 +109,12 @@ def _variance(misfit: float, count: int) -> float:
     return (misfit + 1) / (count + 1)
 
 
-def _matern(one: np.ndarray, other: np.ndarray, log_lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Matérn-5/2 of every pair, and by what to multiply an axis's squared scaled difference for the slope by its length."""
-    one, other = one * np.exp(-log_lengths), other * np.exp(-log_lengths)
-    squares = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1)[None, :] - 2 * one @ other.T
-    far = _ROOT_5 * np.sqrt(np.maximum(squares, 0.0))
+def _matern(squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Matérn-5/2 of squared scaled differences, and by what to multiply an axis's for the slope by its logarithmic length."""
+    far = _ROOT_5 * np.sqrt(squares)
     fall = np.exp(-far)
-    return (1 + far + far**2 / 3) * fall, 5 / 3 * (1 + far) * fall
+    slope = 5 / 3 * (1 + far) * fall
+    return fall * (1 + far) + 5 / 3 * squares * fall, slope
 
 
 def _line(one: np.ndarray, other: np.ndarray) -> np.ndarray:
