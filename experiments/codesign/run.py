@@ -1,7 +1,12 @@
-"""What should a next chip for Llama-3 have? Sensitivities of 910B3 for prefill, decode and both, and a grid of designs."""
+"""What should a next chip for Llama-3 have? Sensitivities of 910B3 for prefill, decode and both, and a grid of designs.
 
-import argparse
+``python experiments/codesign/run.py [--json FILE|-] [--plot FILE.svg|png|pdf] [--chip NAME] [--quick]``
+"""
+
 from pathlib import Path
+from typing import TextIO
+
+import click
 
 from ascend_jax import load_chip, load_preset
 from tiling_search.codesign.grid import Cost
@@ -35,21 +40,19 @@ def run(chip: str, *, quick: bool) -> Json:
     return {name: study(spec, tasks(some), names=names, **(grid if name == "both" else {})) for name, some in SETS.items()}
 
 
-def main() -> None:
-    """Run, write JSON, and draw the tornado of both where asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--chip", default="Ascend910B3")
-    parser.add_argument("--json", default="-", metavar="FILE|-")
-    parser.add_argument("--plot", metavar="FILE.svg|png|pdf")
-    parser.add_argument("--quick", action="store_true", help="four numbers of the chip and no grid")
-    asked = parser.parse_args()
-    result = run(asked.chip, quick=asked.quick)
-    if asked.json == "-":
-        print(dumps(result), end="")
-    else:
-        write_atomically(Path(asked.json), dumps(result))
-    if asked.plot:
-        write_atomically(Path(asked.plot), tornado_plot(result["both"], Path(asked.plot).suffix[1:]))
+@click.command()
+@click.option("--chip", default="Ascend910B3", help="A chip of the catalogue [Ascend910B3].")
+@click.option(
+    "--json", "target", type=click.File("w", atomic=True), default="-", help="File for the JSON, or - for stdout [-]."
+)
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="FILE.svg|png|pdf for the tornado of both.")
+@click.option("--quick", is_flag=True, help="Four numbers of the chip and no grid.")
+def main(chip: str, target: TextIO, plot: Path | None, quick: bool) -> None:
+    """Print the studies as JSON, and draw the tornado of both where asked for."""
+    result = run(chip, quick=quick)
+    target.write(dumps(result))
+    if plot:
+        write_atomically(plot, tornado_plot(result["both"], plot.suffix[1:]))
 
 
 if __name__ == "__main__":

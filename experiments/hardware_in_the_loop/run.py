@@ -3,14 +3,14 @@
 python experiments/hardware_in_the_loop/run.py --json -
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
+import click
 import jax
 import numpy as np
 
@@ -33,35 +33,34 @@ WORKLOADS = {
 NEAR = 1.01
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", default="-", metavar="FILE|-")
-    parser.add_argument("--seeds", type=int, default=20, help="machines with other constants, in closed form")
-    parser.add_argument("--timeline-seeds", type=int, default=3, help="of these, how many also event by event")
-    parser.add_argument("--tilings", type=int, default=256, help="size of the pool")
-    parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS), choices=list(WORKLOADS))
-    asked = parser.parse_args()
+@click.command()
+@click.option(
+    "--json", "target", type=click.File("w", atomic=True), default="-", help="File for the JSON, or - for stdout [-]."
+)
+@click.option("--seeds", type=click.IntRange(min=1), default=20, help="Machines with other constants, in closed form [20].")
+@click.option("--timeline-seeds", type=click.IntRange(min=0), default=3, help="Of these, how many also event by event [3].")
+@click.option("--tilings", type=click.IntRange(min=1), default=256, help="Size of the pool [256].")
+@click.option(
+    "--workloads", type=click.Choice(list(WORKLOADS)), multiple=True, default=list(WORKLOADS), help="May be given again [all]."
+)
+def main(target: TextIO, seeds: int, timeline_seeds: int, tilings: int, workloads: tuple[str, ...]) -> None:
+    """Print the measurements that each session needed as JSON."""
     with jax.enable_x64(True):
-        cases = list(_cases(asked))
+        chips = [perturbed(load_chip(CHIP), seed) for seed in range(seeds)]
+        cases = [case for name in workloads for case in _cases(name, chips, timeline_seeds, tilings)]
     needed = [count for case in cases for count in case["to_1pct"]]
-    text = json.dumps({"noise": NOISE, "cases": cases, "model_ranked": {"to_1pct_median": float(np.median(needed))}}, indent=2)
-    if asked.json == "-":
-        print(text)
-    else:
-        Path(asked.json).write_text(text + "\n", "utf-8")
+    found = {"noise": NOISE, "cases": cases, "model_ranked": {"to_1pct_median": float(np.median(needed))}}
+    target.write(json.dumps(found, indent=2) + "\n")
 
 
-def _cases(asked: Any) -> Iterator[dict[str, Any]]:
-    spec = load_chip(CHIP)
-    chips = [perturbed(spec, seed) for seed in range(asked.seeds)]
-    for name in asked.workloads:
-        work = WORKLOADS[name]
-        session = begin(spec, work, name=name, most=asked.tilings)
-        yield _case(name, "closed form", session, closed_form(chips, work, session.tilings))
-        few = chips[: asked.timeline_seeds]
-        if few:
-            machines = [machine(chip, work, session.tilings, SCHEDULES[KERNEL]) for chip in few]
-            yield _case(name, "timeline", session, machines)
+def _cases(name: str, chips: list[NpuSpec], timelines: int, tilings: int) -> Iterator[dict[str, Any]]:
+    """One workload on all ``chips`` in closed form, and on the first ``timelines`` of them event by event."""
+    work = WORKLOADS[name]
+    session = begin(load_chip(CHIP), work, name=name, most=tilings)
+    yield _case(name, "closed form", session, closed_form(chips, work, session.tilings))
+    if few := chips[:timelines]:
+        machines = [machine(chip, work, session.tilings, SCHEDULES[KERNEL]) for chip in few]
+        yield _case(name, "timeline", session, machines)
 
 
 def closed_form(chips: list[NpuSpec], work: Attention, tilings: tuple[Tiling, ...]) -> list[Machine]:

@@ -3,7 +3,6 @@
 python experiments/tuner_race/run.py --seeds 100 --json -
 """
 
-import argparse
 import json
 import math
 import sys
@@ -11,8 +10,9 @@ import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
+import click
 import numpy as np
 
 if not __package__:
@@ -23,38 +23,54 @@ from experiments.tuner_race.rivals import KernelTuner, Optuna, Run, write_cache
 from experiments.tuner_race.score import budget_of, score, to_near
 from experiments.tuner_race.spaces import FIXED, TRUTH, Space, race_space
 from experiments.tuner_race.traces import best_so_far, runs_of
-from tiling_search.jsonfile import write_atomically
 
 LONGER = 64
 """Evaluations of every search at least: where the 95 % point is before that, searches go on to look for the optimum."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--optuna-seeds", type=int, nargs="+", default=[], help="fewer for Optuna: one number, or one a space")
-    parser.add_argument("--truth", type=int, default=TRUTH, help="seed of the machine that everyone measures")
-    parser.add_argument("--machines", type=int, default=20, help="machines with other constants for the search by the model")
-    parser.add_argument("--spaces", nargs="+", default=list(FIXED), choices=list(FIXED))
-    parser.add_argument("--traces", type=Path, help="folder that keeps every run, so that a race that was killed goes on")
-    parser.add_argument("--json", default="-", metavar="FILE|-")
-    asked = parser.parse_args(arguments)
-    if asked.traces:
-        asked.traces.mkdir(parents=True, exist_ok=True)
-    limits = (asked.optuna_seeds or [asked.seeds]) * (1 if len(asked.optuna_seeds) > 1 else len(asked.spaces))
+@click.command()
+@click.option("--seeds", type=click.IntRange(min=1), default=10, help="Searches of each strategy [10].")
+@click.option(
+    "--optuna-seeds", type=click.IntRange(min=1), multiple=True, help="Fewer for Optuna; once, or once a space in their order."
+)
+@click.option("--truth", type=int, default=TRUTH, help=f"Seed of the machine that everyone measures [{TRUTH}].")
+@click.option("--machines", type=click.IntRange(min=1), default=20, help="Machines for the search by the model [20].")
+@click.option("--spaces", type=click.Choice(list(FIXED)), multiple=True, default=list(FIXED), help="May be given again [all].")
+@click.option(
+    "--traces",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder that keeps every run, so that a race that was killed goes on.",
+)
+@click.option(
+    "--json", "target", type=click.File("w", atomic=True), default="-", help="File for the JSON, or - for stdout [-]."
+)
+def main(  # noqa: PLR0917 - click's options
+    seeds: int,
+    optuna_seeds: tuple[int, ...],
+    truth: int,
+    machines: int,
+    spaces: tuple[str, ...],
+    traces: Path | None,
+    target: TextIO,
+) -> None:
+    """Print every tuner's scores on each space as JSON."""
+    if len(optuna_seeds) not in (0, 1, len(spaces)):
+        raise click.UsageError(
+            f"--optuna-seeds is given {len(optuna_seeds)} times for {len(spaces)} spaces: once, or once each"
+        )
+    if traces:
+        traces.mkdir(parents=True, exist_ok=True)
+    limits = optuna_seeds if len(optuna_seeds) > 1 else (optuna_seeds or (seeds,)) * len(spaces)
     rows, needed = [], {}
-    for name, limit in zip(asked.spaces, limits, strict=True):
-        space = race_space(name, asked.truth)
-        rows.append(race(space, asked.seeds, min(limit, asked.seeds), asked.traces))
-        needed[name] = model_ranked(space, asked.machines)
+    for name, limit in zip(spaces, limits, strict=True):
+        space = race_space(name, truth)
+        rows.append(race(space, seeds, min(limit, seeds), traces))
+        needed[name] = model_ranked(space, machines)
     every = [count for counts in needed.values() for count in counts]
     medians = {name: float(np.median(counts)) for name, counts in needed.items()}
-    ranked = {"to_1pct_median": float(np.median(every)), "most": max(every), "machines": asked.machines, "spaces": medians}
-    text = json.dumps({"seeds": asked.seeds, "truth": asked.truth, "spaces": rows, "model_ranked": ranked}, indent=2) + "\n"
-    if asked.json == "-":
-        print(text, end="")
-    else:
-        write_atomically(Path(asked.json), text)
+    ranked = {"to_1pct_median": float(np.median(every)), "most": max(every), "machines": machines, "spaces": medians}
+    found = {"seeds": seeds, "truth": truth, "spaces": rows, "model_ranked": ranked}
+    target.write(json.dumps(found, indent=2) + "\n")
 
 
 def race(space: Space, seeds: int, optuna_seeds: int, traces: Path | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from toy_points import table, toy
 
 from experiments.tuner_race import run
@@ -78,7 +79,8 @@ def test_the_race_runs_on_a_toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(run, "rates", lambda space, evaluations: {})
     monkeypatch.setattr(run, "JITTED", ("local",))
     monkeypatch.setattr(run, "LONGER", 20)
-    run.main(["--seeds", "2", "--spaces", "310p3-coupled", "--machines", "2", "--json", str(tmp_path / "result.json")])
+    flags = ["--seeds", "2", "--spaces", "310p3-coupled", "--machines", "2", "--json", str(tmp_path / "result.json")]
+    CliRunner().invoke(run.main, flags, catch_exceptions=False)
     found = json.loads((tmp_path / "result.json").read_text("utf-8"))
     (row,) = found["spaces"]
     assert row["name"] == "toy" and row["points"] == toy().count and row["budget"] == budget_of(table())
@@ -86,3 +88,8 @@ def test_the_race_runs_on_a_toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert row[side]["seeds"] == 2 and row[side]["score"] <= 1 and row[side]["strategy"]
     assert row["ours"]["score"] == max(one["score"] for one in row["our_strategies"])
     assert found["model_ranked"]["to_1pct_median"] == 3
+
+
+def test_seeds_of_optuna_are_one_number_or_one_a_space() -> None:
+    done = CliRunner().invoke(run.main, ["--optuna-seeds", "3", "--optuna-seeds", "2"])
+    assert done.exit_code == 2 and "given 2 times for 3 spaces" in done.output
