@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ascend_jax.runtime.profiler.profile import Clocks, Row
+from ascend_jax.runtime.profiler.records import Clocks, Row
 
 NOT_AVAILABLE = "N/A"
 CUBE = {"mac": ("Cube",), "scalar": ("Scalar",), "mte1": ("MTE1",), "mte2": ("MTE2",), "fixpipe": ("FixPipe",)}

@@ -1,10 +1,9 @@
 """How computing and communication share the time of a device."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from ascend_jax.runtime.profiler.profile import Row
+from ascend_jax.runtime.profiler.records import Row
 
 Span = tuple[float, float]
 

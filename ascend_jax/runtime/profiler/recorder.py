@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ascend_jax.runtime.engine.task import Task
 from ascend_jax.runtime.profiler.kinds import ANY_API, ANY_TIME, AicoreMetrics, DataType
-from ascend_jax.runtime.profiler.profile import ApiCall, Clocks, MemoryEvent, Profile, Row
+from ascend_jax.runtime.profiler.profile import Profile
+from ascend_jax.runtime.profiler.records import ApiCall, Clocks, MemoryEvent, Row
 
 if TYPE_CHECKING:
     from ascend_jax.runtime.system import System

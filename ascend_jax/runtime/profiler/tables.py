@@ -22,7 +22,8 @@ from ascend_jax.runtime.profiler.headers import (
     TENSORS,
 )
 from ascend_jax.runtime.profiler.kinds import AicoreMetrics, DataType
-from ascend_jax.runtime.profiler.profile import ApiCall, MemoryEvent, Profile, Row, Statistic, task_type
+from ascend_jax.runtime.profiler.profile import Profile
+from ascend_jax.runtime.profiler.records import ApiCall, MemoryEvent, Row, Statistic, task_type
 
 NOT_AVAILABLE = "N/A"
 SINGLE_OPERATOR = "4294967295"

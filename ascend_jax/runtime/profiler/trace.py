@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 
 from ascend_jax.runtime.hccl.link_tasks import link_tasks
-from ascend_jax.runtime.profiler.profile import Profile, Row, task_type
+from ascend_jax.runtime.profiler.profile import Profile
+from ascend_jax.runtime.profiler.records import Row, task_type
 from ascend_jax.timeline.trace import microseconds
 
 HOST = 1
