@@ -35,8 +35,9 @@ def _core(static: Static, qkv: tuple[Array, Array, Array], context: Context) -> 
 
 
 def _core_forward(static: Static, qkv: tuple[Array, Array, Array], context: Context) -> Any:
-    found = forward(qkv, context, static)
-    return found, (qkv, context, found)
+    # Without rounding, gradients need the output as it was before it took the inputs' type.
+    exact = forward(qkv, context, static, None if static.settings.round_probs else accumulator(qkv[0].dtype))
+    return exact._replace(out=exact.out.astype(qkv[0].dtype)), (qkv, context, exact)
 
 
 def _core_backward(static: Static, saved: Any, towards: Found) -> tuple[Any, ...]:
@@ -61,7 +62,7 @@ def gradients_of_blocks(
 ) -> tuple[Gradients, Array]:
     """Gradients of the blocks, and that of the scale. ``d_total``: how the result depends on the sums, beside the output.
 
-    Where nothing is to be rounded on the way, the saved output, which is, is computed anew.
+    Where nothing is to be rounded on the way and the output in ``found`` is, it is computed anew.
     """
     (q, k, v), (out, top, total) = qkv, found
     dtype, extras = accumulator(q.dtype), context.extras

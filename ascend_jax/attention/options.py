@@ -40,8 +40,8 @@ class Settings:
       keep_prob: share of the probabilities that dropout keeps.
       zero_empty_rows: a row that sees no key gives 0, with maximum ``-FLT_MAX`` and sum ``+FLT_MAX`` (``inner_precise`` 2).
         Otherwise it gives the mean of V over the keys of its computed blocks, as the kernel does.
-      round_probs: round P to the input type before P·V, and dS before dQ and dK, as the Cube needs them. Without it the
-        gradient does not read the saved output either, which is rounded, and computes it again.
+      round_probs: the Cube's own rounding: P to the input type before P·V, and dS before dQ and dK. Without it nothing but the
+        results is rounded, and a gradient that is given a saved output, which is, computes it again.
     """
 
     scale: Any = 1.0
@@ -51,7 +51,7 @@ class Settings:
     alibi_shift: Any = 0
     keep_prob: Any = 1.0
     zero_empty_rows: bool = False
-    round_probs: bool = True
+    round_probs: bool = False
 
 
 class Fixed(NamedTuple):

@@ -54,3 +54,19 @@ def test_a_gradient_is_not_off_by_the_rounding_of_the_saved_output() -> None:
         errors = [np.abs(np.asarray(x, np.float64) - np.asarray(exactly)) for x in (rounded, one)]
         assert np.all(errors[1] <= half_a_unit), name
         assert np.mean(errors[0] > half_a_unit) > 0.05, name
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_by_default_output_and_gradients_pass_the_tests_of_the_operator_itself(dtype: jnp.dtype) -> None:
+    """ops-transformer's pytest: at most 0.5 % of the elements beyond max(0.005 · max(|a|, |b|), 2.5e-5), from normal inputs."""
+    given = qkv(51, batch=1, heads=(2, 1), lens=(256, 256), dims=(64, 64), dtype=jnp.dtype(dtype))
+    towards = qkv(52, batch=1, heads=(2, 1), lens=(256, 256), dims=(64, 64), dtype=jnp.dtype(dtype))[0]
+    operator = lambda q, k, v: npu_fusion_attention(q, k, v, 2, "BNSD", scale=0.125).attention_out  # noqa: E731
+    plain = lambda q, k, v: reference_attention(q, k, v, scale=0.125)[0]  # noqa: E731
+    sides = []
+    for attend, kind in ((operator, dtype), (plain, jnp.float64)):
+        out, back = jax.vjp(attend, *(x.astype(kind) for x in given))
+        sides.append([np.asarray(x, np.float64) for x in (out, *back(towards.astype(kind)))])
+    for name, found, wanted in zip(("out", "dq", "dk", "dv"), *sides, strict=True):
+        allowed = np.maximum(0.005 * np.maximum(np.abs(found), np.abs(wanted)), 2.5e-5)
+        assert np.mean(np.abs(found - wanted) > allowed) <= 0.005, name

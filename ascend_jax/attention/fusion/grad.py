@@ -77,7 +77,7 @@ def npu_fusion_attention_grad(  # noqa: PLR0913 - the operator's own signature
     kv_start_idx: Sequence[int] | None = None,
     chip: str = "910b",
     tiling: Tiling | None = None,
-    round_probs: bool = True,
+    round_probs: bool = False,
 ) -> FusionAttentionGrad:
     """Gradients of ``sum(attention_out · dy)`` by query, key, value, pse and sink.
 
@@ -141,7 +141,7 @@ def npu_fusion_attention_grad_v2(  # noqa: PLR0913 - the operator's own signatur
     tensors = {"query": query, "key": key, "value": value, "dy": dy, "query_rope": query_rope, "key_rope": key_rope}
     tensors |= {name: given.pop(name, None) for name in TENSORS}
     lists = {name: given.pop(name, None) for name in LISTS}
-    how = How.of(given.pop("tiling", None), BLOCKS, given.pop("round_probs", True))
+    how = How.of(given.pop("tiling", None), BLOCKS, given.pop("round_probs", False))
     given |= {"scale": given.pop("scale_value", 1.0), "pre_tokens": pre_tokens, "next_tokens": next_tokens}
     return _gradients(make_call(tensors, head_num, input_layout, lists=lists, **given), how)
 
