@@ -19,14 +19,15 @@ import numpy as np
 from jax import Array, lax
 from transcribe import transcribe
 
-from ascend_jax import KERNELS, STRAIGHT_THROUGH, Tiling, load_chip, load_preset
-from ascend_jax._compile import OFTEN, SLOPES
+from ascend_jax import KERNELS, STRAIGHT_THROUGH, Tiling, Verdict, load_chip, load_preset
+from ascend_jax._compile import SLOPES
 from ascend_jax._pytree import as_arrays
 from ascend_jax.cost.finish import score
 from ascend_jax.cost.overlap import PIPELINED
 from ascend_jax.cost.prepare import Prepared, prepare
 from ascend_jax.rounding import EXACT, Rounding
 from ascend_jax.workload.problem import problem
+from tiling_search.grid_slopes import GridSlopes, grid_slopes
 from tiling_search.space import BLOCK_FIELDS, DEPTH_FIELDS, build_space
 
 CHIP, WORKLOAD = "910B3", "llama3-8b-prefill-8k"
@@ -37,9 +38,9 @@ GRADIENT_CHUNK = 4096
 SIZES = 3
 """Block sizes that gradients are by: block_q, block_kv, vector_rows."""
 FAST = {"xla_cpu_prefer_vector_width": 512}
-FORWARD = OFTEN | FAST | {"xla_cpu_enable_fast_min_max": True}
 
-SPEC, GIVEN, KERNEL = as_arrays(load_chip(CHIP)), problem(load_preset(WORKLOAD)), KERNELS["separated"]
+CHOSEN, KERNEL = load_chip(CHIP), KERNELS["separated"]
+SPEC, GIVEN = as_arrays(CHOSEN), problem(load_preset(WORKLOAD))
 Columns = tuple[Any, ...]
 Runs = dict[str, Callable[[], Any]]
 THREADS = os.cpu_count() or 1
@@ -150,48 +151,18 @@ def gradient_runs(blocks: np.ndarray, depths: np.ndarray) -> Runs:
     }
 
 
-def block_slopes(block: Columns) -> tuple[Prepared, Prepared]:
-    """What the blocks decide, and its slopes by the sizes, leaves ``[SIZES, …]``: forward mode, once for all depths."""
-
-    def along(direction: Array) -> tuple[Any, Any]:
-        return jax.jvp(lambda *sizes: ready((*sizes, *block[SIZES:]), STRAIGHT_THROUGH), block[:SIZES], tuple(direction))
-
-    return jax.vmap(along, out_axes=(None, 0))(jnp.eye(SIZES, dtype=jnp.float32))
-
-
-def depth_slopes(prepared: Prepared, slopes: Prepared, block: Columns, depth: Columns) -> tuple[Array, Array]:
-    """Seconds (0 where it does not fit) and their gradient ``[SIZES]`` from what :func:`block_slopes` gives: the chain rule."""
-
-    def of(prepared: Prepared, sizes: Columns) -> Array:
-        return seconds(prepared, (*sizes, *block[SIZES:]), depth, STRAIGHT_THROUGH)[0]
-
-    def along(slope: Prepared, direction: Array) -> tuple[Any, Any]:
-        return jax.jvp(of, (prepared, block[:SIZES]), (slope, tuple(direction)))
-
-    found, gradient = jax.vmap(along, out_axes=(None, 0))(slopes, jnp.eye(SIZES, dtype=jnp.float32))
-    fits = jnp.isfinite(found)
-    return jnp.where(fits, found, 0.0), jnp.where(fits, gradient, 0.0)
-
-
-def grid_slopes(depths: Columns) -> Callable[[Columns], tuple[Array, Array]]:
-    """A function of blocks ``[P]``: seconds ``[P, F]`` and gradients ``[P, F, SIZES]`` of all ``depths`` on them."""
-    first = jax.jit(jax.vmap(block_slopes), compiler_options=SLOPES)
-
-    def of_depths(block: tuple[Prepared, Prepared, Columns]) -> tuple[Array, Array]:
-        return jax.vmap(lambda depth: depth_slopes(*block, depth))(depths)
-
-    second = jax.jit(partial(lax.map, of_depths, batch_size=8), compiler_options=FORWARD)
-    return lambda blocks: second((*first(blocks), blocks))
-
-
 def grid_runs(blocks: np.ndarray, depths: np.ndarray) -> Runs:
     """Gradients of all depths on each block, which share what the blocks decide."""
-    run, whole = grid_slopes(columns(depths)), columns(blocks)
-    halves = [columns(part) for part in np.array_split(blocks, THREADS)]
+    run, halves = partial(grid_of, depths=depths), np.array_split(blocks, THREADS)
     return {
-        "value_and_grad_sharing": lambda: jax.block_until_ready(run(whole)),
+        "value_and_grad_sharing": lambda: jax.block_until_ready(run(blocks)),
         "value_and_grad_sharing_on_all_cores": lambda: on_all_cores(run, halves),
     }
+
+
+def grid_of(blocks: np.ndarray, depths: np.ndarray) -> GridSlopes:
+    """The package's own gradients of all ``depths`` on ``blocks``."""
+    return grid_slopes(CHOSEN, load_preset(WORKLOAD), blocks, depths, kernel=KERNEL)
 
 
 def on_all_cores(run: Callable[[Any], Any], parts: list[Any]) -> None:
@@ -203,7 +174,9 @@ def on_all_cores(run: Callable[[Any], Any], parts: list[Any]) -> None:
 def check_slopes(blocks: np.ndarray, depths: np.ndarray) -> None:
     """Forward mode over a grid and reverse mode one by one agree."""
     rows = np.random.default_rng(3).choice(len(blocks), 64, replace=False)
-    found, slopes = map(np.asarray, grid_slopes(columns(depths))(columns(blocks[rows])))
+    grid = grid_of(blocks[rows], depths)
+    fits = np.asarray(grid.verdicts) == Verdict.FITS
+    found, slopes = np.where(fits, grid.seconds, 0.0), np.where(fits[..., None], grid.slopes, 0.0)
     block, depth = columns(np.repeat(blocks[rows], len(depths), axis=0)), columns(np.tile(depths, (len(rows), 1)))
     reverse = jax.jit(jax.vmap(lambda *pair: of_pair(jax.value_and_grad(value))(pair)), compiler_options=SLOPES)
     expected, gradients = reverse(block, depth)
