@@ -9,6 +9,10 @@ from jax.core import Tracer
 
 from ascend_jax.attention.errors import ParamInvalidError
 
+INT64 = np.iinfo(np.int64)
+LONGEST_SHOWN = 100
+"""Characters of a wrong value that a message shows."""
+
 
 def check_tensor(name: str, given: Any) -> None:
     """``given`` has a shape and a dtype, or is None; raises ParamInvalidError."""
@@ -17,16 +21,45 @@ def check_tensor(name: str, given: Any) -> None:
 
 
 def whole_number(name: str, given: Any) -> int:
-    """An attribute that is a whole number; raises ParamInvalidError.
+    """An attribute that is a whole number of 64 bits, as the operator takes it; raises ParamInvalidError.
 
     >>> whole_number("head_num", np.int64(8))
     8
     """
     try:
-        return operator.index(given)
+        number = operator.index(given)
     except TypeError:
         rule = "must be a whole number that is known when the call is traced"
-        raise ParamInvalidError(f"{name}={given!r}", rule, f"pass a number as {name}") from None
+        raise ParamInvalidError(f"{name}={in_a_line(given)}", rule, f"pass a number as {name}") from None
+    if not INT64.min <= number <= INT64.max:
+        raise ParamInvalidError(f"{name}={number}", "must be a whole number of 64 bits", f"pass a smaller number as {name}")
+    return number
+
+
+def check_text(name: str, given: Any) -> None:
+    """An attribute that is a name, such as a layout; raises ParamInvalidError."""
+    if not isinstance(given, str):
+        raise ParamInvalidError(f"{name}={in_a_line(given)}", "must be a string", f"pass {name} as a string")
+
+
+def flag(name: str, given: Any) -> bool:
+    """An attribute that is true or false: a bool, or 0 or 1; raises ParamInvalidError."""
+    if isinstance(given, bool | np.bool_):
+        return bool(given)
+    number = whole_number(name, given)
+    if number not in (0, 1):
+        raise ParamInvalidError(f"{name}={number}", "must be True or False", f"pass {name}=True or {name}=False")
+    return number == 1
+
+
+def in_a_line(given: Any) -> str:
+    """What was given, for the first line of a message.
+
+    >>> in_a_line(np.eye(2))
+    'array([[1., 0.], [0., 1.]])'
+    """
+    shown = " ".join(repr(given).split())
+    return shown if len(shown) <= LONGEST_SHOWN else shown[:LONGEST_SHOWN] + "…"
 
 
 def real_number(name: str, given: Any) -> Any:
@@ -35,8 +68,8 @@ def real_number(name: str, given: Any) -> Any:
         return given
     try:
         return float(given)
-    except (TypeError, ValueError):
-        raise ParamInvalidError(f"{name}={given!r}", "must be a number", f"pass a number as {name}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise ParamInvalidError(f"{name}={in_a_line(given)}", "must be a number", f"pass a number as {name}") from None
 
 
 def traced(number: Any) -> bool:
@@ -56,5 +89,5 @@ def whole_numbers(name: str, given: Any) -> tuple[int, ...]:
         values = np.array([np.nan])
     if values.size and not np.issubdtype(values.dtype, np.integer):
         rule = "must be whole numbers that are known when the call is traced"
-        raise ParamInvalidError(f"{name}={given!r}", rule, f"pass {name} as a list of whole numbers")
+        raise ParamInvalidError(f"{name}={in_a_line(given)}", rule, f"pass {name} as a list of whole numbers")
     return tuple(int(number) for number in values)

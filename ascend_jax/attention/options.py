@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax import Array
 
-from ascend_jax.attention.arguments import traced
+from ascend_jax.attention.arguments import flag, in_a_line, traced
+from ascend_jax.attention.errors import ParamInvalidError
 from ascend_jax.tiling.tiling import Tiling
 
 FAR = 2**29
@@ -86,9 +87,11 @@ class How(NamedTuple):
 
     @classmethod
     def of(cls, tiling: Tiling | None, default: tuple[int, int], round_probs: bool) -> "How":
-        """The blocks of ``tiling``, or the ``default`` ones without it."""
+        """The blocks of ``tiling``, or the ``default`` ones without it; raises ParamInvalidError."""
+        if tiling is not None and not isinstance(tiling, Tiling):
+            raise ParamInvalidError(f"tiling={in_a_line(tiling)}", "must be a Tiling", "pass ascend_jax.tiling.Tiling(…)")
         blocks = default if tiling is None else (int(tiling.block_q), int(tiling.block_kv))
-        return cls(*blocks, round_probs)
+        return cls(*blocks, flag("round_probs", round_probs))
 
 
 class Extras(NamedTuple):

@@ -31,6 +31,12 @@ def unified(**changes: Any) -> Any:
     return attention.flash_attn(**call | changes)
 
 
+def metadata(**changes: Any) -> Any:
+    call: dict[str, Any] = {"num_heads_q": 2, "num_heads_kv": 2, "head_dim": 64, "mask_mode": 0, "batch_size": 1}
+    call |= {"max_seqlen_q": 16, "max_seqlen_kv": 16}
+    return attention.flash_attn_metadata(**call | changes)
+
+
 WRONG = [
     (training, {"query": HALF.tolist()}, "query of type list: must be a tensor"),
     (training, {"atten_mask": [[True]]}, "atten_mask of type list: must be a tensor"),
@@ -46,6 +52,20 @@ WRONG = [
     (training, {"prefix": ["3"]}, "prefix=['3']: must be whole numbers"),
     (training, {"actual_seq_qlen": [4.7, 16]}, "actual_seq_qlen=[4.7, 16]: must be whole numbers"),
     (training, {"actual_seq_qlen": [[4], [5, 6]]}, "actual_seq_qlen=[[4], [5, 6]]: must be whole numbers"),
+    (
+        training,
+        {"input_layout": np.ones((3, 3))},
+        "input_layout=array([[1., 1., 1.], [1., 1., 1.], [1., 1., 1.]]): must be one of",
+    ),
+    (training, {"softmax_layout": np.array([1, 2])}, "softmax_layout=array([1, 2]): must be a string"),
+    (training, {"chip": np.array([1, 2])}, "chip=array([1, 2]): must be a string"),
+    (training, {"pre_tockens": 2**63}, "pre_tockens=9223372036854775808: must be a whole number of 64 bits"),
+    (training, {"seed": -(2**63) - 1}, "seed=-9223372036854775809: must be a whole number of 64 bits"),
+    (training, {"scale": 10**400}, "scale=1000"),
+    (training, {"q_start_idx": [2**40]}, "q_start_idx=[1099511627776]: must lie within ±536870912"),
+    (training, {"round_probs": [1]}, "round_probs=[1]: must be a whole number"),
+    (training, {"round_probs": 2}, "round_probs=2: must be True or False"),
+    (training, {"tiling": (16, 16)}, "tiling=(16, 16): must be a Tiling"),
     (inference, {"query": HALF.tolist()}, "query of type list: must be a tensor"),
     (inference, {"key": HALF.tolist(), "value": HALF.tolist()}, "key of type list: must be a tensor"),
     (inference, {"block_table": [[0, 1]]}, "block_table of type list: must be a tensor"),
@@ -53,6 +73,16 @@ WRONG = [
     (inference, {"inner_precise": None}, "inner_precise=None: must be a whole number"),
     (inference, {"scale": None}, "scale=None: must be a number"),
     (inference, {"chip": "910a"}, "chip='910a': must be one of 910b, 950"),
+    (inference, {"chip": np.array([1, 2])}, "chip=array([1, 2]): must be a string"),
+    (inference, {"input_layout": ["BNSD"]}, "input_layout=['BNSD']: must be a string"),
+    (inference, {"softmax_lse_flag": np.array([1, 0])}, "softmax_lse_flag=array([1, 0]): must be a whole number"),
+    (inference, {"softmax_lse_flag": "no"}, "softmax_lse_flag='no': must be a whole number"),
+    (inference, {"actual_seq_lengths_kv": [[1, 2], [3]]}, "actual_seq_lengths_kv=[[1, 2], [3]]: must be one whole number per"),
+    (unified, {"layout_q": ["BNSD"]}, "layout_q=['BNSD']: must be a string"),
+    (unified, {"layout_kv": np.array([1])}, "layout_kv=array([1]): must be a string"),
+    (metadata, {"num_heads_q": None}, "num_heads_q=None: must be a whole number"),
+    (metadata, {"mask_mode": "3"}, "mask_mode='3': must be a whole number"),
+    (metadata, {"layout_out": 3}, "layout_out=3: must be a string"),
     (unified, {"q": HALF.tolist()}, "q of type list: must be a tensor"),
     (unified, {"softmax_scale": None}, "softmax_scale=None: must be a number"),
     (unified, {"win_left": None}, "win_left=None: must be a whole number"),
@@ -65,6 +95,17 @@ def test_names_the_argument(call: Callable[..., Any], changes: dict[str, Any], f
     with pytest.raises(ParamInvalidError) as caught:
         call(**changes)
     assert str(caught.value).startswith(first_line)
+
+
+def test_flags_are_bools_of_any_kind() -> None:
+    for on in (True, 1, np.True_, np.int64(1)):
+        assert inference(softmax_lse_flag=on)[1].shape == (1, 2, 16, 1)
+    assert inference(softmax_lse_flag=np.False_)[1].shape == (1,)
+
+
+def test_metadata_of_an_unknown_batch_is_as_long_as_the_lengths_say() -> None:
+    used = {f"seqused_{side}": np.full(3, 16, np.int32) for side in ("q", "kv")}
+    assert metadata(batch_size=-1, **used).shape == metadata(batch_size=3, **used).shape
 
 
 @pytest.mark.parametrize("name", ["key", "value"])

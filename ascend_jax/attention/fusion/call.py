@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ascend_jax.attention.arguments import check_tensor, real_number, whole_number, whole_numbers
+from ascend_jax.attention.arguments import check_tensor, check_text, in_a_line, real_number, whole_number, whole_numbers
 from ascend_jax.attention.errors import ParamInvalidError, ParamNullptrError
 
 CHIPS = ("910b", "950")
@@ -12,6 +12,9 @@ CHIPS = ("910b", "950")
 LAYOUTS = ("BSH", "SBH", "BSND", "BNSD", "TND")
 OPEN = 2147483647
 """The default of pre_tockens and next_tockens: no limit on that side."""
+
+FARTHEST_START = 2**29
+"""Bound of the starts of slopes here, so that distances fit into 32 bits."""
 
 WHOLE = ("pre_tokens", "next_tokens", "inner_precise", "sparse_mode", "pse_type", "seed", "offset")
 REAL = ("scale", "keep_prob")
@@ -105,12 +108,15 @@ def make_call(
     for name in ("query", "key", "value", *(("dy",) if kind is GradCall else ())):
         if tensors[name] is None:
             raise ParamNullptrError(f"{name}=None", "is a required tensor", f"pass {name}")
+    for name in ("chip", "softmax_layout"):
+        check_text(name, attributes.get(name, ""))
     if attributes.get("chip", "910b") not in CHIPS:
         raise ParamInvalidError(f"chip={attributes['chip']!r}", f"must be one of {', '.join(CHIPS)}", 'pass chip="910b"')
     for name, tensor in tensors.items():
         check_tensor(name, tensor)
     if not isinstance(input_layout, str):
-        raise ParamInvalidError(f"input_layout={input_layout!r}", f"must be one of {', '.join(LAYOUTS)}", 'pass "BNSD"')
+        rule = f"must be one of {', '.join(LAYOUTS)}"
+        raise ParamInvalidError(f"input_layout={in_a_line(input_layout)}", rule, 'pass "BNSD"')
     numbers = {name: whole_numbers(name, given) for name, given in lists.items()}
     attributes |= {name: whole_number(SPELLED.get(name, name), attributes[name]) for name in WHOLE if name in attributes}
     spelled = {"scale": "scale_value"} if kind is GradCall else {}
@@ -124,10 +130,18 @@ def make_call(
         prefix=numbers["prefix"],
         q_ends=numbers["actual_seq_qlen"],
         kv_ends=numbers["actual_seq_kvlen"],
-        q_start=(numbers["q_start_idx"] or (0,))[0],
-        kv_start=(numbers["kv_start_idx"] or (0,))[0],
+        q_start=_start("q_start_idx", numbers),
+        kv_start=_start("kv_start_idx", numbers),
         **attributes,
     )
+
+
+def _start(name: str, numbers: dict[str, tuple[int, ...]]) -> int:
+    """The first entry of ``q_start_idx`` or ``kv_start_idx``, 0 if absent; raises ParamInvalidError."""
+    start = (numbers[name] or (0,))[0]
+    if abs(start) > FARTHEST_START:
+        raise ParamInvalidError(f"{name}=[{start}]", f"must lie within ±{FARTHEST_START}", f"pass the token that {name} means")
+    return start
 
 
 def shape_of(tensor: Any) -> Shape:

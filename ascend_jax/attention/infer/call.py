@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from ascend_jax.attention.arguments import in_a_line
 from ascend_jax.attention.errors import ParamInvalidError, ParamNullptrError, TilingError
 
 INT_MAX = 2**31 - 1
@@ -92,9 +93,13 @@ def lengths(name: str, given: Any) -> Any:
     """
     if given is None or isinstance(given, Tracer | jax.ShapeDtypeStruct):
         return given
-    values = np.atleast_1d(np.asarray(given))
+    try:
+        values = np.atleast_1d(np.asarray(given))
+    except ValueError:  # lists of several lengths
+        values = np.zeros((0, 0))
     if values.ndim != 1 or not (values.size == 0 or np.issubdtype(values.dtype, np.integer)):
-        raise ParamInvalidError(f"{name}={given!r}", "must be one whole number per batch", f"pass {name}=[…] of ints")
+        wrong = f"{name}={in_a_line(given)}"
+        raise ParamInvalidError(wrong, "must be one whole number per batch", f"pass {name}=[…] of ints")
     return tuple(int(value) for value in values)
 
 

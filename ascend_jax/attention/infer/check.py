@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any, get_args
 
-from ascend_jax.attention.arguments import check_tensor, real_number, whole_number
+from ascend_jax.attention.arguments import check_tensor, check_text, flag, real_number, whole_number
 from ascend_jax.attention.errors import ParamInvalidError
 from ascend_jax.attention.infer import (
     common_checks,
@@ -57,6 +57,8 @@ def check(call: Call) -> Facts:
 
 def _with_numbers(call: Call) -> Call:
     """The call with its attributes as plain numbers, its tensors known to be tensors."""
+    for name in ("chip", "input_layout"):
+        check_text(name, getattr(call, name))
     if call.chip not in get_args(Chip):
         raise ParamInvalidError(f"chip={call.chip!r}", f"must be one of {', '.join(get_args(Chip))}", 'pass chip="910b"')
     several = [(name, x) for name in ("key", "value") for x in getattr(call, name) or (None,)]
@@ -65,4 +67,5 @@ def _with_numbers(call: Call) -> Call:
     for name, x in [*((name, getattr(call, name)) for name in TENSORS), *call.other_scales]:
         check_tensor(name, x)
     numbers: dict[str, Any] = {name: whole_number(name, getattr(call, name)) for name in WHOLE}
+    numbers["softmax_lse_flag"] = flag("softmax_lse_flag", call.softmax_lse_flag)
     return replace(call, **numbers, scale=real_number("scale", call.scale))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jax.typing import ArrayLike
 
-from ascend_jax.attention.arguments import check_tensor, real_number, whole_number, whole_numbers
+from ascend_jax.attention.arguments import check_tensor, check_text, real_number, whole_number, whole_numbers
 
 PAGED = ("PA_BBND", "PA_BNBD", "PA_NZ")
 """Layouts of keys and values that lie in pages."""
@@ -62,6 +62,8 @@ def with_numbers(call: Call) -> Call:
     """The call with its attributes as plain numbers, its tensors known to be tensors; raises ParamInvalidError."""
     for name in ("q", "k", "v", "block_table", "sinks", "attn_mask", "metadata"):
         check_tensor(name, getattr(call, name))
+    for name in ("layout_q", "layout_kv", "layout_out"):
+        check_text(name, getattr(call, name))
     whole = ("mask_mode", "win_left", "win_right", "max_seqlen_q", "max_seqlen_kv", "return_softmax_lse")
     numbers: dict[str, Any] = {name: whole_number(name, getattr(call, name)) for name in whole}
     return replace(call, **numbers, softmax_scale=real_number("softmax_scale", call.softmax_scale))
@@ -76,7 +78,7 @@ def as_int32(name: str, x: ArrayLike | Sequence[int] | None) -> Any:
     if x is None or hasattr(x, "shape"):
         return x
     whole_numbers(name, x)
-    return np.asarray(x, np.int32)
+    return np.atleast_1d(np.asarray(x, np.int32))
 
 
 def shown(name: str, x: Any) -> str:

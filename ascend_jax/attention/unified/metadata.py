@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from ascend_jax.attention.arguments import check_text, whole_number
 from ascend_jax.attention.errors import AclnnRuntimeError
 from ascend_jax.attention.unified.call import PAGED, as_int32, shown
 from ascend_jax.attention.unified.joint import HEAD_DIMS
@@ -46,6 +47,7 @@ def flash_attn_metadata(  # noqa: PLR0913 (the operator's own signature)
     out, ``mask_mode`` counts as 1 as on the device, which is refused: pass the mode of ``flash_attn``.
 
     Raises:
+      ParamInvalidError: what is no number or no name where one belongs.
       AclnnRuntimeError: the operator refuses the call.
     """
     tensors = {
@@ -54,28 +56,31 @@ def flash_attn_metadata(  # noqa: PLR0913 (the operator's own signature)
         "seqused_q": as_int32("seqused_q", seqused_q),
         "seqused_kv": as_int32("seqused_kv", seqused_kv),
     }
-    batch = _batch(tensors) if batch_size is None else batch_size
-    longest = {"q": _or(max_seqlen_q, -1), "kv": _or(max_seqlen_kv, -1)}
-    layouts = {"q": layout_q or "BSND", "kv": layout_kv or "BSND", "out": layout_out or "BSND"}
+    heads = {"num_heads_q": num_heads_q, "num_heads_kv": num_heads_kv, "head_dim": head_dim}
+    num_heads_q, num_heads_kv, head_dim = (whole_number(name, given) for name, given in heads.items())
+    batch = _or("batch_size", batch_size, _batch(tensors))
+    longest = {"q": _or("max_seqlen_q", max_seqlen_q, -1), "kv": _or("max_seqlen_kv", max_seqlen_kv, -1)}
+    layouts = {"q": layout_q, "kv": layout_kv, "out": layout_out}
+    layouts = {side: "BSND" if layout is None else layout for side, layout in layouts.items()}
     _check_numbers(batch, longest, (num_heads_q, num_heads_kv, head_dim))
     _check_layouts(layouts)
-    _check_mask(_or(mask_mode, 1), _or(win_left, -1), _or(win_right, -1))
+    _check_mask(_or("mask_mode", mask_mode, 1), _or("win_left", win_left, -1), _or("win_right", win_right, -1))
     for side in ("q", "kv"):
         _check_lengths(side, layouts[side], tensors, longest[side])
     _check_counts(batch, tensors, num_heads_q, num_heads_kv)
-    words = (CORES * batch * num_heads_kv + 1) * WORDS
+    words = (CORES * (batch if batch > 0 else _batch(tensors)) * num_heads_kv + 1) * WORDS
     return jnp.zeros(-(-words // ALIGNMENT) * ALIGNMENT, jnp.int32)
 
 
-def _or(value: int | None, default: int) -> int:
-    return default if value is None else value
+def _or(name: str, value: int | None, default: int) -> int:
+    return default if value is None else whole_number(name, value)
 
 
 def _batch(tensors: dict) -> int:
     ends, used = tensors["cu_seqlens_q"], tensors["seqused_q"]
-    if ends is not None and ends.shape[0] > 0:
+    if ends is not None and 0 not in (ends.shape or (0,)):
         return ends.shape[0] - 1
-    return 0 if used is None else used.shape[0]
+    return 0 if used is None else (*used.shape, 0)[0]
 
 
 def _check_numbers(batch: int, longest: dict[str, int], heads: tuple[int, int, int]) -> None:
@@ -92,6 +97,7 @@ def _check_numbers(batch: int, longest: dict[str, int], heads: tuple[int, int, i
 
 def _check_layouts(layouts: dict[str, str]) -> None:
     for side, layout in layouts.items():
+        check_text(f"layout_{side}", layout)
         allowed = (*DENSE, *PAGED) if side == "kv" else DENSE
         if layout not in allowed:
             raise AclnnRuntimeError(f"layout_{side}={layout!r}", f"must be one of {', '.join(allowed)}", 'pass "BSND"')
