@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from ascend_jax.attention.errors import AclnnError, NullptrError, TilingError
 from ascend_jax.attention.fusion.axes import Axes, axes_of
 from ascend_jax.attention.fusion.call import Call, shape_of
-from ascend_jax.attention.fusion.front_end import FLOATS, check_head_sizes, check_rope, check_types, name_of
+from ascend_jax.attention.fusion.front_end import FLOATS, check_head_sizes, check_rope, check_types, name_of, rope_misfit
 from ascend_jax.attention.fusion.optional_checks import check_alibi, check_dropout_mask, check_mask, check_pse, check_sink
 from ascend_jax.attention.fusion.packed_tokens import packed_sparse
 from ascend_jax.attention.fusion.plan import Sparse
@@ -82,7 +82,7 @@ def _tiling(call: Call, axes: Axes) -> Sparse:
     check_dropout_mask(call, axes)
     check_sink(call, axes)
     if not call.old:
-        _check_new_rope(call, axes)
+        check_new_rope(call, axes)
     sparse = packed_sparse(call, axes) if call.packed else dense_sparse(call, axes)
     check_alibi(call, axes, sparse)
     return sparse
@@ -131,11 +131,14 @@ def _check_sizes(call: Call, axes: Axes) -> None:
             raise TilingError(f"{name}={size}", "must be above 0", "leave out what is empty")
 
 
-def _check_new_rope(call: Call, axes: Axes) -> None:
-    """Rope as the 950 takes it: D = 128 and a further 64."""
+def check_new_rope(call: Call, axes: Axes) -> None:
+    """Rope as the 950 takes it: D = 128 and a further 64; raises TilingError."""
     ropes = [rope for rope in (call.query_rope, call.key_rope) if rope is not None]
     if len(ropes) == 1:
         raise TilingError("query_rope without key_rope", "come together", "pass both or none")
+    misfit = rope_misfit(call, axes) if ropes else None
+    if misfit is not None:
+        raise TilingError(*misfit)
     width = (shape_of(ropes[0])[-1] // (axes.n1 if call.layout in ("BSH", "SBH") else 1)) if ropes else 64
     if ropes and (axes.d, width) != (128, 64):
         raise TilingError(f"D={axes.d} with rope of D={width}", "must be 128 and 64", "pad them")

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from ascend_jax.attention.arguments import traced
 from ascend_jax.attention.errors import ParamInvalidError, ParamNullptrError
 from ascend_jax.attention.fusion.axes import Axes
-from ascend_jax.attention.fusion.call import Call
+from ascend_jax.attention.fusion.call import Call, shape_of
 
 LARGEST_D = 768
 FLOATS = ("float16", "bfloat16", "float32")
@@ -71,12 +71,13 @@ def _rope_rules(call: Call, axes: Axes) -> list[tuple[bool, tuple[str, str, str]
     ropes = (call.query_rope, call.key_rope)
     if any(rope is None for rope in ropes):
         return [(True, ("query_rope without key_rope", "come together", "pass both or none"))]
-    sizes = [int(rope.shape[-1]) for rope in ropes]
+    sizes, misfit = [(0, *shape_of(rope))[-1] for rope in ropes], rope_misfit(call, axes)
     types = {name_of(x) for x in (call.query, *ropes)}
     no_mask = call.atten_mask is None
     lone, dropout = "go without it", traced(call.keep_prob) or call.keep_prob < 1
     return [
         (not call.packed, (f"query_rope in layout {call.layout}", "needs layout TND", "pass packed sequences")),
+        *([(True, misfit)] if misfit else []),
         (max(sizes) > axes.d, (f"rope of D={max(sizes)}", f"must not exceed D={axes.d}", "pad query and key")),
         (types != {"bfloat16"}, (f"types {sorted(types)} with query_rope", "must all be bfloat16", "cast them")),
         (call.sparse_mode == 6, ("sparse_mode=6 with query_rope", lone, "pass another sparse_mode")),
@@ -86,6 +87,20 @@ def _rope_rules(call: Call, axes: Axes) -> list[tuple[bool, tuple[str, str, str]
         (dropout, (f"keep_prob={call.keep_prob} with query_rope", "must be 1", "pass keep_prob=1.0")),
         (_padded(call, axes), (f"D={axes.d} with query_rope", "must need no padding", "pass a multiple of 128")),
     ]
+
+
+def rope_misfit(call: Call, axes: Axes) -> tuple[str, str, str] | None:
+    """What is wrong with the shapes of both ropes: those of Q and K but for their own D, which is the same in both."""
+    widths = []
+    for name, heads in (("query", axes.n1), ("key", axes.n2)):
+        own, rope = shape_of(getattr(call, name)), shape_of(getattr(call, f"{name}_rope"))
+        if len(rope) != len(own) or rope[:-1] != own[:-1] or rope[-1] == 0:
+            rule = f"must have the shape of {name}, {list(own)}, but for the last dimension"
+            return f"{name}_rope of shape {list(rope)}", rule, f"pass the other part of {name}"
+        widths.append(rope[-1] // heads if "H" in call.layout else rope[-1])
+    if widths[0] != widths[1]:
+        return f"ropes of D={widths[0]} and D={widths[1]}", "must be equally wide", "pad the smaller one"
+    return None
 
 
 def _padded(call: Call, axes: Axes) -> bool:

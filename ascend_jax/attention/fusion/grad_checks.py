@@ -7,7 +7,7 @@ the checks of all of them hold. Source: op_api and op_host of attention/flash_at
 from ascend_jax.attention.errors import ParamInvalidError, TilingError
 from ascend_jax.attention.fusion.axes import Axes, axes_of
 from ascend_jax.attention.fusion.call import GradCall, shape_of
-from ascend_jax.attention.fusion.checks import check_heads, check_packing, reported_as
+from ascend_jax.attention.fusion.checks import check_heads, check_new_rope, check_packing, reported_as
 from ascend_jax.attention.fusion.front_end import FLOATS, check_head_sizes, check_rope, name_of
 from ascend_jax.attention.fusion.grad_optional_checks import check_grad_mask, check_grad_pse
 from ascend_jax.attention.fusion.grad_tokens import check_grad_tokens, grad_sparse
@@ -76,6 +76,8 @@ def _tiling(call: GradCall, axes: Axes) -> Sparse | None:
     if not 0 <= call.sparse_mode <= 8 or (call.sparse_mode >= 7 and not call.packed):
         rule = "must lie in 0…8, in 0…6 outside layout TND"
         raise TilingError(f"sparse_mode={call.sparse_mode} in layout {call.layout}", rule, "pass another sparse_mode")
+    if not call.old:
+        check_new_rope(call, axes)
     check_grad_tokens(call, axes)
     check_grad_mask(call, axes)
     check_grad_pse(call, axes)

@@ -9,7 +9,7 @@ from ascend_jax.attention.fusion.axes import Axes
 from ascend_jax.attention.fusion.call import GradCall, shape_of
 from ascend_jax.attention.fusion.front_end import name_of
 from ascend_jax.attention.fusion.grad_tokens import grad_tokens
-from ascend_jax.attention.fusion.optional_checks import ALIBI_ROWS
+from ascend_jax.attention.fusion.optional_checks import ALIBI_ROWS, check_none_empty
 from ascend_jax.attention.fusion.tokens import COMPRESSED_MODES
 
 
@@ -55,8 +55,10 @@ def check_grad_pse(call: GradCall, axes: Axes) -> None:
     if shape_of(call.pse) not in allowed:
         rule = " or ".join(str(list(one)) for one in allowed) or "absent"
         raise TilingError(f"pse of shape {list(shape_of(call.pse))}", f"must be {rule}", "expand it")
-    if slopes and call.packed:
+    if call.packed and slopes:
         _check_slopes(call, axes)
+    elif call.packed:
+        check_none_empty(axes)
 
 
 def _pse_shapes(call: GradCall, axes: Axes) -> list[tuple[int, ...]]:

@@ -18,8 +18,8 @@ ALIBI_ROWS = 1024
 def check_pse(call: Call, axes: Axes) -> None:
     """The shape of pse; raises TilingError.
 
-    Types 0 and 1: [B or 1, N1, S1 or 1 or 1024, S2]; of packed sequences a flat one of N1·ΣS2 or N1·ΣS1·S2 elements, or
-    [B or 1, N1, 1024, S2]. Types 2 and 3, slopes: [N1] or [B, N1].
+    Types 0 and 1: [B or 1, N1, S1 or 1 or 1024, S2]; of packed sequences, none of them empty, a flat one of N1·ΣS2 or N1·ΣS1·S2
+    elements, or [B or 1, N1, 1024, S2]. Types 2 and 3, slopes: [N1] or [B, N1].
     """
     if not 0 <= call.pse_type <= 3:
         raise TilingError(f"pse_type={call.pse_type}", "must lie in 0…3", "pass pse_type=1")
@@ -33,6 +33,19 @@ def check_pse(call: Call, axes: Axes) -> None:
         raise TilingError(
             f"pse of shape {list(shape)} with pse_type={call.pse_type}", f"must be {allowed}", "reshape or expand it"
         )
+    if call.packed and call.pse_type in (0, 1):
+        check_none_empty(axes)
+
+
+def check_none_empty(axes: Axes) -> None:
+    """The documents of the operator exclude pse where a packed sequence is empty; raises TilingError.
+
+    Its host code does not look (a test of its own passes slopes there, which stay allowed), so the place is ours.
+    """
+    for name, lens in (("actual_seq_qlen", axes.q_lens), ("actual_seq_kvlen", axes.kv_lens)):
+        if 0 in lens:
+            wrong = f"pse with {name} whose sequence {lens.index(0)} is empty"
+            raise TilingError(wrong, "pse goes only with sequences that have rows and keys", "leave out pse or the sequence")
 
 
 def _pse_shapes(call: Call, axes: Axes) -> list[tuple[int, ...]]:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from ascend_jax.attention.infer.call import FLOATS, Call, known, refuse
 from ascend_jax.attention.infer.facts import Facts, differences, quant_of, storage_of
+from ascend_jax.attention.infer.length_checks import check_ends
 
 MAX_D, MAX_PAGE = 256, 512
 
@@ -44,7 +45,7 @@ def _widths_fit(call: Call) -> bool:
 
 
 def check_packed(call: Call) -> None:
-    """What the kernel for packed sequences refuses."""
+    """What the kernel for packed sequences refuses; of heads and lengths also what it would read past its tensors with."""
     refuse(
         jnp.dtype(call.value[0].dtype) != jnp.dtype(call.query.dtype),
         f"value of {call.value[0].dtype}",
@@ -52,7 +53,10 @@ def check_packed(call: Call) -> None:
         f"cast value to {call.query.dtype}",
     )
     refuse(len(call.key) > 1, f"{len(call.key)} keys in TND", "must be one", "pass one packed key and value")
+    for name in ("query_padding_size", "kv_padding_size", "key_shared_prefix", "value_shared_prefix"):
+        refuse(getattr(call, name) is not None, f"{name} in layout TND", "does not go with it", f"leave {name} out")
     paged = storage_of(call) == "paged"
+    _heads(call, paged)
     if paged:
         _pages(call)
     _ends(call, paged)
@@ -82,12 +86,30 @@ def _pages(call: Call) -> None:
     )
 
 
+def _heads(call: Call, paged: bool) -> None:
+    kv_heads = call.num_key_value_heads or call.num_heads
+    named = [("query", call.query, "num_heads", call.num_heads)]
+    named += [] if paged else [(name, getattr(call, name)[0], "num_key_value_heads", kv_heads) for name in ("key", "value")]
+    for name, tensor, attribute, heads in named:
+        given = tensor.shape[1]
+        refuse(given != heads, f"{name} with N={given}", f"must be {attribute}={heads}", f"pass {attribute}={given}")
+
+
 def _ends(call: Call, paged: bool) -> None:
     for name, given in (("actual_seq_lengths", call.lengths_q), ("actual_seq_lengths_kv", call.lengths_kv)):
         missing = given is None or (known(given) and not given)
         refuse(missing, f"{name}={given} in layout TND", "must be given", f"pass {name}")
     if not known(call.lengths_q) or not known(call.lengths_kv):
         return
+    counts = len(call.lengths_q), len(call.lengths_kv)
+    refuse(
+        counts[1] < counts[0],
+        f"actual_seq_lengths_kv of {counts[1]} numbers",
+        f"must be at least {counts[0]}, one for each sequence of query",
+        f"pass {counts[0]} numbers",
+    )
+    check_ends("actual_seq_lengths", call.lengths_q, rising=True)
+    check_ends("actual_seq_lengths_kv", call.lengths_kv, rising=not paged)
     named = [("query", call.query, call.lengths_q)]
     named += [] if paged else [("key", call.key[0], call.lengths_kv), ("value", call.value[0], call.lengths_kv)]
     for name, tensor, ends in named:

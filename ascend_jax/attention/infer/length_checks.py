@@ -15,7 +15,7 @@ def single(f: Facts) -> None:
             continue
         _how_many(f, name, given)
         if f.packed:
-            _ends(name, given, rising=name == "actual_seq_lengths" or f.storage != "paged")
+            check_ends(name, given, rising=name == "actual_seq_lengths" or f.storage != "paged")
         else:
             _values(name, given[: f.b], longest)
     if f.packed:
@@ -32,7 +32,8 @@ def _how_many(f: Facts, name: str, given: tuple[int, ...]) -> None:
     )
 
 
-def _ends(name: str, given: tuple[int, ...], rising: bool) -> None:
+def check_ends(name: str, given: tuple[int, ...], rising: bool) -> None:
+    """Where packed sequences end (``rising``), or how long they are: nothing negative; raises TilingError."""
     for place, end in enumerate(given):
         refuse(
             end < 0 or (rising and place > 0 and end < given[place - 1]),

@@ -23,6 +23,7 @@ def spans_of(f: Facts) -> Spans:
     """How long each sequence is."""
     if f.packed:
         q, kv = (_packed(name, x) for name, x in (("actual_seq_lengths", f.lengths_q), ("…_kv", f.call.lengths_kv)))
+        kv = kv[: len(q)]  # more than there are sequences of rows: the first ones count
         return Spans(np.asarray(differences(q)), np.asarray(kv if f.storage == "paged" else differences(kv)))
     s2 = np.asarray([x.shape[_tokens(f)] for x in f.call.key]) if f.storage == "list" else f.s2
     q, kv = _each(f, f.lengths_q, f.s1), _each(f, f.call.lengths_kv, s2)
