@@ -59,6 +59,8 @@ class _Operator(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, run: Run, wanted: list[int], *tensors: Any) -> tuple[Any, ...]:
         arrays = [to_jax(tensor) for tensor in tensors]
+        # jax would make 32 bits of 64 where it takes gradients: the operators are to see, and refuse, what was passed.
+        wanted = [place for place in wanted if isinstance(arrays[place], jax.Array) or arrays[place].ndim == 0]
         ctx.wanted = wanted
 
         def of_wanted(*chosen: Any) -> tuple[list[Any], list[Any]]:
@@ -117,7 +119,9 @@ def with_drawn_seed(operator: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs).arguments
         given |= given.pop("options", {})
-        if given.get("keep_prob", 1.0) < 1 and given.get("dropout_mask") is None and "seed" not in given:
+        keep_prob = given.get("keep_prob", 1.0)
+        drops = hasattr(keep_prob, "__float__") and keep_prob < 1  # what is no number, the operator refuses
+        if drops and given.get("dropout_mask") is None and "seed" not in given:
             kwargs["seed"] = int(torch.randint(2**63 - 1, ()))
         return operator(*args, **kwargs)
 
