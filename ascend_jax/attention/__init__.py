@@ -6,10 +6,23 @@ from ascend_jax._front_door import front_door
 
 if TYPE_CHECKING:
     from ascend_jax.attention.errors import AclnnError
-    from ascend_jax.attention.fusion.grad import npu_fusion_attention_grad, npu_fusion_attention_grad_v3
-    from ascend_jax.attention.fusion.ops import npu_flash_attention, npu_fusion_attention, npu_fusion_attention_v3
+    from ascend_jax.attention.fusion.grad import (
+        npu_fusion_attention_grad,
+        npu_fusion_attention_grad_v2,
+        npu_fusion_attention_grad_v3,
+    )
+    from ascend_jax.attention.fusion.ops import (
+        npu_flash_attention,
+        npu_fusion_attention,
+        npu_fusion_attention_v2,
+        npu_fusion_attention_v3,
+    )
     from ascend_jax.attention.infer.ops import npu_fused_infer_attention_score
-    from ascend_jax.attention.infer.variants import npu_incre_flash_attention, npu_prompt_flash_attention
+    from ascend_jax.attention.infer.variants import (
+        npu_fused_infer_attention_score_v2,
+        npu_incre_flash_attention,
+        npu_prompt_flash_attention,
+    )
     from ascend_jax.attention.merge import merge_partials
     from ascend_jax.attention.reference import reference_attention
     from ascend_jax.attention.tiled import (
@@ -40,9 +53,12 @@ __all__ = [
     "merge_partials",
     "npu_flash_attention",
     "npu_fused_infer_attention_score",
+    "npu_fused_infer_attention_score_v2",
     "npu_fusion_attention",
     "npu_fusion_attention_grad",
+    "npu_fusion_attention_grad_v2",
     "npu_fusion_attention_grad_v3",
+    "npu_fusion_attention_v2",
     "npu_fusion_attention_v3",
     "npu_incre_flash_attention",
     "npu_prompt_flash_attention",
@@ -55,10 +71,14 @@ __getattr__, __dir__ = front_door(
     __name__,
     {
         "errors": ("AclnnError",),
-        "fusion.grad": ("npu_fusion_attention_grad", "npu_fusion_attention_grad_v3"),
-        "fusion.ops": ("npu_flash_attention", "npu_fusion_attention", "npu_fusion_attention_v3"),
+        "fusion.grad": ("npu_fusion_attention_grad", "npu_fusion_attention_grad_v2", "npu_fusion_attention_grad_v3"),
+        "fusion.ops": ("npu_flash_attention", "npu_fusion_attention", "npu_fusion_attention_v2", "npu_fusion_attention_v3"),
         "infer.ops": ("npu_fused_infer_attention_score",),
-        "infer.variants": ("npu_incre_flash_attention", "npu_prompt_flash_attention"),
+        "infer.variants": (
+            "npu_fused_infer_attention_score_v2",
+            "npu_incre_flash_attention",
+            "npu_prompt_flash_attention",
+        ),
         "merge": ("merge_partials",),
         "reference": ("reference_attention",),
         "tiled": (

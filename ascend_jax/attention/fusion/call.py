@@ -1,5 +1,7 @@
 """One call of the fusion attention operator: its arguments as the checks and the numerics read them."""
 
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -134,6 +136,20 @@ def make_call(
         kv_start=_start("kv_start_idx", numbers),
         **attributes,
     )
+
+
+def second_spelling(operator: Callable[..., Any], further: Sequence[str] = ()) -> inspect.Signature:
+    """The signature of ``operator`` as its second version has it: names of `SPELLED`, and what has a default by name alone.
+
+    ``further``: arguments that only the second version has.
+    """
+    ours = {given: name for name, given in SPELLED.items()}
+    parameters = [
+        x.replace(name=ours.get(x.name, x.name), kind=x.kind if x.default is x.empty else x.KEYWORD_ONLY)
+        for x in inspect.signature(operator).parameters.values()
+    ]
+    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Any) for name in further]
+    return inspect.Signature([*parameters, *added])
 
 
 def _start(name: str, numbers: dict[str, tuple[int, ...]]) -> int:

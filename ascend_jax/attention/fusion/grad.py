@@ -9,7 +9,7 @@ from jax import Array
 
 from ascend_jax.attention.fusion.arrange import unpack_statistics
 from ascend_jax.attention.fusion.axes import Axes
-from ascend_jax.attention.fusion.call import OPEN, Call, GradCall, make_call
+from ascend_jax.attention.fusion.call import OPEN, Call, GradCall, make_call, second_spelling
 from ascend_jax.attention.fusion.grad_checks import check_grad_call
 from ascend_jax.attention.fusion.numerics import BLOCKS, bias_of, inputs_of, qkv_of
 from ascend_jax.attention.fusion.plan import Sparse
@@ -145,6 +145,9 @@ def npu_fusion_attention_grad_v2(  # noqa: PLR0913 - the operator's own signatur
     given |= {"scale": given.pop("scale_value", 1.0), "pre_tokens": pre_tokens, "next_tokens": next_tokens}
     return _gradients(make_call(tensors, head_num, input_layout, lists=lists, **given), how)
 
+
+_signature = second_spelling(npu_fusion_attention_grad, ("query_rope", "key_rope"))
+setattr(npu_fusion_attention_grad_v2, "__signature__", _signature)  # noqa: B010 - unknown to type checkers
 
 TENSORS = ("pse", "padding_mask", "atten_mask", "softmax_max", "softmax_sum", "attention_in", "sink")
 LISTS = ("prefix", "actual_seq_qlen", "actual_seq_kvlen", "q_start_idx", "kv_start_idx")

@@ -14,7 +14,7 @@ from jax import Array
 
 from ascend_jax.attention.fusion.arrange import pack_statistics
 from ascend_jax.attention.fusion.axes import Axes
-from ascend_jax.attention.fusion.call import OPEN, Call, make_call
+from ascend_jax.attention.fusion.call import OPEN, Call, make_call, second_spelling
 from ascend_jax.attention.fusion.checks import check_call
 from ascend_jax.attention.fusion.numerics import BLOCKS, inputs_of, qkv_of
 from ascend_jax.attention.layouts import laid_out
@@ -169,6 +169,9 @@ def npu_fusion_attention_v2(
     """``npu_fusion_attention`` under the second spelling: ``pre_tokens`` and ``next_tokens``, and everything else by name."""
     tokens = {"pre_tockens": pre_tokens, "next_tockens": next_tokens}
     return npu_fusion_attention(query, key, value, head_num, input_layout, **tokens, **options)
+
+
+setattr(npu_fusion_attention_v2, "__signature__", second_spelling(npu_fusion_attention))  # noqa: B010 - unknown to type checkers
 
 
 class FusionAttentionV3(NamedTuple):

@@ -1,7 +1,7 @@
 """Other names of the same operator: torch_npu's second version, and the two operators that it joins.
 
 All are served by ``npu_fused_infer_attention_score`` and its checks, where arguments and errors are told. Of the second version
-the arguments that only name types for torch are left out, of the two others their quantised forms.
+the arguments that only name types for torch are left out. ``padding_mask`` has no effect, as in the operators.
 """
 
 from typing import Any
@@ -50,6 +50,7 @@ def npu_fused_infer_attention_score_v2(  # noqa: PLR0913 - the signature is torc
     return_softmax_lse: bool = False,
     chip: Chip = "910b",
     tiling: Tiling | None = None,
+    round_probs: bool = False,
 ) -> tuple[Array, Array]:
     """The second version: other names, and a ``learnable_sink``; no prefix and no left padding."""
     return npu_fused_infer_attention_score(
@@ -88,6 +89,7 @@ def npu_fused_infer_attention_score_v2(  # noqa: PLR0913 - the signature is torc
         softmax_lse_flag=return_softmax_lse,
         chip=chip,
         tiling=tiling,
+        round_probs=round_probs,
     )
 
 
@@ -96,9 +98,15 @@ def npu_prompt_flash_attention(  # noqa: PLR0913 - the signature is torch_npu's
     key: Any,
     value: Any,
     *,
+    padding_mask: Any = None,
     atten_mask: Any = None,
     pse_shift: Any = None,
     actual_seq_lengths: Any = None,
+    deq_scale1: Any = None,
+    quant_scale1: Any = None,
+    deq_scale2: Any = None,
+    quant_scale2: Any = None,
+    quant_offset2: Any = None,
     num_heads: int = 1,
     scale_value: float | Array = 1.0,
     pre_tokens: int = INT_MAX,
@@ -109,11 +117,13 @@ def npu_prompt_flash_attention(  # noqa: PLR0913 - the signature is torch_npu's
     sparse_mode: int = 0,
     chip: Chip = "910b",
     tiling: Tiling | None = None,
+    round_probs: bool = False,
 ) -> Array:
     """Attention over whole prompts. ``next_tokens`` is 0 by default: with ``sparse_mode`` 0 the mask is taken to be causal.
 
     Returns ``attention_out``.
     """
+    del padding_mask
     return npu_fused_infer_attention_score(
         query,
         key,
@@ -122,6 +132,11 @@ def npu_prompt_flash_attention(  # noqa: PLR0913 - the signature is torch_npu's
         pse_shift=pse_shift,
         actual_seq_lengths=actual_seq_lengths,
         actual_seq_lengths_kv=actual_seq_lengths_kv,
+        dequant_scale1=deq_scale1,
+        quant_scale1=quant_scale1,
+        dequant_scale2=deq_scale2,
+        quant_scale2=quant_scale2,
+        quant_offset2=quant_offset2,
         num_heads=num_heads,
         scale=scale_value,
         pre_tokens=pre_tokens,
@@ -131,6 +146,7 @@ def npu_prompt_flash_attention(  # noqa: PLR0913 - the signature is torch_npu's
         sparse_mode=sparse_mode,
         chip=chip,
         tiling=tiling,
+        round_probs=round_probs,
     )[0]
 
 
@@ -139,10 +155,18 @@ def npu_incre_flash_attention(  # noqa: PLR0913 - the signature is torch_npu's
     key: Any,
     value: Any,
     *,
+    padding_mask: Any = None,
     atten_mask: Any = None,
     pse_shift: Any = None,
     actual_seq_lengths: Any = None,
+    antiquant_scale: Any = None,
+    antiquant_offset: Any = None,
     block_table: Any = None,
+    dequant_scale1: Any = None,
+    quant_scale1: Any = None,
+    dequant_scale2: Any = None,
+    quant_scale2: Any = None,
+    quant_offset2: Any = None,
     kv_padding_size: Any = None,
     num_heads: int = 1,
     scale_value: float | Array = 1.0,
@@ -152,11 +176,13 @@ def npu_incre_flash_attention(  # noqa: PLR0913 - the signature is torch_npu's
     inner_precise: int = 1,
     chip: Chip = "910b",
     tiling: Tiling | None = None,
+    round_probs: bool = False,
 ) -> Array:
     """Attention of one new row. ``actual_seq_lengths`` are those of the keys.
 
     Returns ``attention_out``.
     """
+    del padding_mask
     return npu_fused_infer_attention_score(
         query,
         key,
@@ -164,7 +190,14 @@ def npu_incre_flash_attention(  # noqa: PLR0913 - the signature is torch_npu's
         atten_mask=atten_mask,
         pse_shift=pse_shift,
         actual_seq_lengths_kv=actual_seq_lengths,
+        antiquant_scale=antiquant_scale,
+        antiquant_offset=antiquant_offset,
         block_table=block_table,
+        dequant_scale1=dequant_scale1,
+        quant_scale1=quant_scale1,
+        dequant_scale2=dequant_scale2,
+        quant_scale2=quant_scale2,
+        quant_offset2=quant_offset2,
         kv_padding_size=kv_padding_size,
         num_heads=num_heads,
         scale=scale_value,
@@ -174,4 +207,5 @@ def npu_incre_flash_attention(  # noqa: PLR0913 - the signature is torch_npu's
         inner_precise=inner_precise,
         chip=chip,
         tiling=tiling,
+        round_probs=round_probs,
     )[0]
