@@ -89,7 +89,7 @@ class How(NamedTuple):
     def of(cls, tiling: Tiling | None, default: tuple[int, int], round_probs: bool) -> "How":
         """The blocks of ``tiling``, or the ``default`` ones without it; raises ParamInvalidError."""
         if tiling is not None and not isinstance(tiling, Tiling):
-            raise ParamInvalidError(f"tiling={in_a_line(tiling)}", "must be a Tiling", "pass ascend_jax.tiling.Tiling(…)")
+            raise ParamInvalidError(f"tiling={in_a_line(tiling)}", "must be a Tiling", "pass ascend_jax.Tiling(…)")
         blocks = default if tiling is None else (int(tiling.block_q), int(tiling.block_kv))
         return cls(*blocks, flag("round_probs", round_probs))
 
