@@ -27,7 +27,7 @@ from ascend_jax.cost.overlap import PIPELINED
 from ascend_jax.cost.prepare import Prepared, prepare
 from ascend_jax.rounding import EXACT, Rounding
 from ascend_jax.workload.problem import problem
-from tiling_search.grid_slopes import GridSlopes, grid_slopes
+from tiling_search.slopes import GridSlopes, grid_slopes
 from tiling_search.space import BLOCK_FIELDS, DEPTH_FIELDS, build_space
 
 CHIP, WORKLOAD = "910B3", "llama3-8b-prefill-8k"

@@ -15,7 +15,7 @@ from ascend_jax.cost.evaluate import model
 from ascend_jax.cost.overlap import PIPELINED
 from ascend_jax.rounding import Rounding
 from ascend_jax.workload.problem import problem
-from tiling_search.grid_slopes import SIZES, GridSlopes, grid_slopes
+from tiling_search.slopes import SIZES, GridSlopes, grid_slopes
 from tiling_search.space import BLOCK_FIELDS, DEPTH_FIELDS
 
 WORK = Attention(batch=1, q_heads=20, kv_heads=20, q_len=2048, kv_len=2048, head_dim=128)
