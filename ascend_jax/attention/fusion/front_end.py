@@ -13,6 +13,8 @@ from ascend_jax.attention.fusion.axes import Axes
 from ascend_jax.attention.fusion.call import Call, shape_of
 
 LARGEST_D = 768
+"""Of the documented ranges the one that the operator checks. It lets pass N above 256, S or T above 1M and B above 2M, and only
+logs a warning at more than 20,000 packed sequences; so do we, without the warning."""
 FLOATS = ("float16", "bfloat16", "float32")
 
 
