@@ -13,11 +13,13 @@ from tests.attention.fusion_oracle import SMALL, attention, close, compressed, h
 
 attention_v2: Any = npu_fusion_attention_v2
 
-Q_LENS, KV_LENS = (5, 0, 16, 21, 0, 3), (9, 4, 16, 40, 0, 0)
+Q_LENS, KV_LENS = LENS = (5, 0, 16, 21, 0, 3), (9, 4, 16, 40, 0, 0)
+NONE_EMPTY = (5, 16, 21, 3), (9, 16, 40, 7)
+"""What pse goes with."""
 
 
-def packed(spare: tuple[int, int] = (0, 0), heads: tuple[int, int] = (4, 2), d: int = 16) -> tuple[jax.Array, ...]:
-    tokens = sum(Q_LENS) + spare[0], sum(KV_LENS) + spare[1]
+def packed(spare: tuple[int, int] = (0, 0), heads: tuple[int, int] = (4, 2), d: int = 16, lens: Any = LENS) -> tuple[Any, ...]:
+    tokens = sum(lens[0]) + spare[0], sum(lens[1]) + spare[1]
     shapes = [(tokens[0], heads[0], d), *[(tokens[1], heads[1], d)] * 2]
     return tuple(normal(seed, shape) for seed, shape in enumerate(shapes))
 
@@ -26,17 +28,17 @@ def ends(lens: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(int(x) for x in np.cumsum(lens))
 
 
-def run_packed(q: jax.Array, k: jax.Array, v: jax.Array, **options: Any) -> FusionAttention:
-    lists = {"actual_seq_qlen": ends(Q_LENS), "actual_seq_kvlen": ends(KV_LENS)}
+def run_packed(q: jax.Array, k: jax.Array, v: jax.Array, lens: Any = LENS, **options: Any) -> FusionAttention:
+    lists = {"actual_seq_qlen": ends(lens[0]), "actual_seq_kvlen": ends(lens[1])}
     given = {"scale": 0.3, "tiling": SMALL, "softmax_layout": "TND"} | lists | options
     return attention(q, k, v, q.shape[1], "TND", **given)
 
 
-def pieces(q: jax.Array, k: jax.Array, v: jax.Array) -> list[tuple[int, slice, tuple[jax.Array, ...]]]:
+def pieces(q: jax.Array, k: jax.Array, v: jax.Array, lens: Any = LENS) -> list[tuple[int, slice, tuple[jax.Array, ...]]]:
     """(number, rows, Q, K and V as a batch of one) of the sequences that have rows and keys."""
-    starts = [(0, *ends(lens)) for lens in (Q_LENS, KV_LENS)]
+    starts = [(0, *ends(side)) for side in lens]
     found = []
-    for index, (rows, keys) in enumerate(zip(Q_LENS, KV_LENS, strict=True)):
+    for index, (rows, keys) in enumerate(zip(*lens, strict=True)):
         of_q, of_kv = (slice(side[index], side[index] + length) for side, length in zip(starts, (rows, keys), strict=True))
         if rows and keys:
             found.append(
@@ -111,21 +113,21 @@ def test_packed_statistics_lie_heads_first_unless_asked() -> None:
 
 @pytest.mark.slow
 def test_flat_pse_and_dropout_of_packed_sequences_follow_one_another() -> None:
-    q, k, v = packed()
-    area = sum(a * b for a, b in zip(Q_LENS, KV_LENS, strict=True))
+    q, k, v = packed(lens=NONE_EMPTY)
+    area = sum(a * b for a, b in zip(*NONE_EMPTY, strict=True))
     pse, keep = normal(6, (4 * area,)), normal(7, (4 * area,)) > 0
     bits = jnp.packbits(keep, bitorder="little")
-    found = run_packed(q, k, v, pse=pse, keep_prob=0.5, dropout_mask=bits)
-    one_row = run_packed(q, k, v, pse=pse[: 4 * sum(KV_LENS)], keep_prob=0.6, seed=3, offset=16)
+    found = run_packed(q, k, v, NONE_EMPTY, pse=pse, keep_prob=0.5, dropout_mask=bits)
+    one_row = run_packed(q, k, v, NONE_EMPTY, pse=pse[: 4 * sum(NONE_EMPTY[1])], keep_prob=0.6, seed=3, offset=16)
     start, keys_before, drawn = 0, 0, 16
-    for index, (rows, keys) in enumerate(zip(Q_LENS, KV_LENS, strict=True)):
-        size, part = 4 * rows * keys, [(at, p) for n, at, p in pieces(q, k, v) if n == index]
-        for at, parts in part:
-            bias, kept = (x[start : start + size].reshape(4, rows, keys) for x in (pse, keep))
-            close(found.attention_out[at], as_tokens(oracle(*parts, scale=0.3, bias=bias, keep=kept, keep_prob=0.5)[0]))
-            row = pse[4 * keys_before : 4 * (keys_before + keys)].reshape(4, 1, keys)
-            kept = keep_mask(3, drawn, (4, rows, keys), 0.6)
-            close(one_row.attention_out[at], as_tokens(oracle(*parts, scale=0.3, bias=row, keep=kept, keep_prob=0.6)[0]))
+    for index, at, parts in pieces(q, k, v, NONE_EMPTY):
+        rows, keys = (side[index] for side in NONE_EMPTY)
+        size = 4 * rows * keys
+        bias, kept = (x[start : start + size].reshape(4, rows, keys) for x in (pse, keep))
+        close(found.attention_out[at], as_tokens(oracle(*parts, scale=0.3, bias=bias, keep=kept, keep_prob=0.5)[0]))
+        row = pse[4 * keys_before : 4 * (keys_before + keys)].reshape(4, 1, keys)
+        kept = keep_mask(3, drawn, (4, rows, keys), 0.6)
+        close(one_row.attention_out[at], as_tokens(oracle(*parts, scale=0.3, bias=row, keep=kept, keep_prob=0.6)[0]))
         start, keys_before, drawn = start + size, keys_before + keys, drawn + 4 * rows * -(-keys // 16) * 16
 
 

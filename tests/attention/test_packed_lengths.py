@@ -101,7 +101,7 @@ def alone(lens: tuple[tuple[int, ...], tuple[int, ...]], mode: int) -> tuple[np.
     return out, grads
 
 
-@pytest.mark.parametrize("mode", [0, 1, 2, 3, 4, 6, 7, 8])
+@pytest.mark.parametrize("mode", [0, 3, 7, 8, *(pytest.param(mode, marks=pytest.mark.slow) for mode in (1, 2, 4, 6))])
 def test_one_program_for_all_lists(mode: int) -> None:
     lists = [lens for lens in LENGTHS if fit(mode, lens)] or [LENGTHS[0]]
     if mode < 2:
@@ -179,6 +179,7 @@ def test_a_mask_of_all_tokens_is_read_where_the_sequences_lie() -> None:
         close(found.out[:, :, a : a + n], oracle(*part, masked=masked[a : a + n, b : b + m])[0])
 
 
+@pytest.mark.slow
 def test_a_declared_band_cuts_a_mask_of_all_tokens_as_it_cuts_those_of_each_sequence() -> None:
     """Blocks outside of the band are skipped whatever the mask says, counted from each sequence's start."""
     band: dict[str, Any] = {"pre_tockens": 12, "next_tockens": 9, "scale": 0.3, "tiling": SMALL}

@@ -111,6 +111,7 @@ def test_ends_do_not_depend_on_how_starts_are_dealt_to_threads(monkeypatch: pyte
     np.testing.assert_allclose(np.asarray(parts.values), np.asarray(whole.values), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_options_of_gradients_change_no_gradient() -> None:
     relaxed = relaxed_seconds(found())
     ranks = jnp.arange(0, found().points.count, found().points.count // 40, dtype=jnp.int32)

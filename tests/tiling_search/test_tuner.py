@@ -118,6 +118,7 @@ def test_better_chips_are_faster_and_causal_costs_half() -> None:
         assert 0.5 <= ratio <= 0.6
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(
     chip=st.sampled_from(["910A", "910B3", "950PR"]),
