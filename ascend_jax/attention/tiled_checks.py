@@ -17,6 +17,7 @@ def check_arguments(
 ) -> None:
     """Raises ValueError: tensors, window, extras or lengths that do not fit one another, settings out of range."""
     _check_tensors(*qkv)
+    _check_kinds(window, settings, extras, lengths)
     _check_settings(settings, extras)
     batch, heads, *_ = qkv[0].shape
     rows, keys = tokens = qkv[0].shape[2], qkv[1].shape[2]
@@ -59,7 +60,24 @@ def _check_tensors(query: Any, key: Any, value: Any) -> None:
         raise ValueError(f"query of N1={q[1]} heads and key of N2={k[1]}: N1 must be a multiple of N2")
 
 
+def _check_kinds(window: Any, settings: Any, extras: Any, lengths: Any) -> None:
+    """Each argument is of its class: what takes its place would fail far from here, or be taken for something else."""
+    kinds = {"window": (window, Window), "settings": (settings, Settings), "extras": (extras, Extras)}
+    for name, (given, kind) in kinds.items():
+        if not isinstance(given, kind):
+            raise ValueError(f"{name} of type {type(given).__name__}: must be {kind.__name__}(…)")
+    if not isinstance(lengths, Packed | Used | None):
+        raise ValueError(f"lengths of type {type(lengths).__name__}: must be Packed(…), Used(…) or None")
+
+
 def _check_settings(settings: Settings, extras: Extras) -> None:
+    for name in ("block_q", "block_kv", "pse_type"):
+        if not isinstance(given := getattr(settings, name), int | np.integer):
+            raise ValueError(f"{name}={given!r}: must be a whole number")
+    for name in ("scale", "alibi_shift", "keep_prob"):
+        given = getattr(settings, name)
+        if not traced(given) and not (np.ndim(given) == 0 and jnp.issubdtype(np.asarray(given).dtype, jnp.number)):
+            raise ValueError(f"{name}={given!r}: must be a number")
     for name in ("block_q", "block_kv"):
         if getattr(settings, name) < 1:
             raise ValueError(f"{name}={getattr(settings, name)}: must be at least 1")
@@ -126,6 +144,8 @@ def _check_whole(name: str, given: Any, shapes: Sequence[Shape]) -> None:
 
 
 def _check_shape(name: str, x: Any, shapes: Sequence[Shape]) -> None:
+    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+        raise ValueError(f"{name} of type {type(x).__name__}: must be a tensor")
     if tuple(x.shape) not in shapes:
         allowed = " or ".join(str(list(shape)) for shape in dict.fromkeys(shapes))
         raise ValueError(f"{name} of shape {list(x.shape)}: must be {allowed}")

@@ -26,6 +26,13 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("must be one floating type", {name: zeros(2, 4, 20, 8, dtype=jnp.int32) for name in ("query", "key", "value")}),
     ("must be one floating type", {"query": zeros(2, 4, 20, 8, dtype=jnp.float16)}),
     ("block_q=0", {"settings": Settings(block_q=0)}),
+    ("block_q=1.5: must be a whole number", {"settings": Settings(block_q=1.5)}),  # pyright: ignore[reportArgumentType]
+    ("scale='small': must be a number", {"settings": Settings(scale="small")}),
+    ("alibi_shift=\\[1\\]: must be a number", {"settings": Settings(alibi_shift=[1])}),
+    ("settings of type Window", {"settings": Window()}),
+    ("window of type tuple", {"window": (None, 0)}),
+    ("lengths of type list", {"lengths": [3, 4]}),
+    ("bias of type str", {"extras": Extras(bias="none")}),  # pyright: ignore[reportArgumentType]
     ("keep_prob=0.5 with neither", {"settings": Settings(keep_prob=0.5)}),
     ("block_kv=24 with philox", {"settings": Settings(block_kv=24, keep_prob=0.5), "extras": Extras(philox=(1, 2))}),
     ("window.lower=-1.5", {"window": Window(-1.5, 2)}),
