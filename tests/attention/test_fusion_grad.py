@@ -80,6 +80,7 @@ def test_the_gradient_is_that_of_the_forward_and_of_plain_softmax(name: str) -> 
         close(found, np.asarray(wanted), 5e-5)
 
 
+@pytest.mark.slow
 def test_the_gradient_of_packed_sequences() -> None:
     q, k, v = normal(0, (24, 4, 16)), normal(1, (36, 2, 16)), normal(2, (36, 2, 16))
     lists: dict[str, Any] = {"actual_seq_qlen": (5, 5, 21, 21, 0), "actual_seq_kvlen": (9, 13, 33, 33, 0)}

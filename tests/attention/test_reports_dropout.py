@@ -25,9 +25,8 @@ def drawn(lengths: list[tuple[int, int]], heads: int) -> jax.Array:
     return jnp.asarray(np.packbits(np.concatenate(pieces), bitorder="little"))
 
 
-@pytest.mark.parametrize(
-    "lengths", [[(21, 35), (0, 7), (40, 17), (5, 0), (16, 16)], pytest.param([(33, 50)] * 3, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("lengths", [[(21, 35), (0, 7), (40, 17), (5, 0), (16, 16)], [(33, 50)] * 3])
 def test_a_seed_and_the_mask_of_its_draws_give_the_same(lengths: list[tuple[int, int]]) -> None:
     packed = len(set(lengths)) > 1
     rows, keys = (sum(side) for side in zip(*lengths, strict=True))

@@ -157,6 +157,7 @@ def test_half_precision_stays_near(dtype: jnp.dtype) -> None:
     close(found, wanted(*(x.astype(jnp.float64) for x in call)), 5e-3 if dtype == jnp.float16 else 5e-2)
 
 
+@pytest.mark.slow
 def test_saved_statistics_are_enough() -> None:
     call, weights, sink = qkv(37, lens=LENS), normal(38, 2, 4, 37, 8), normal(39, 4)
     window, extras = Window(upper=16), Extras(bias=normal(40, 1, 4, 1, 53), sink=sink)

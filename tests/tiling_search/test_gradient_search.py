@@ -101,6 +101,7 @@ def test_starts_end_at_feasible_points_and_the_best_is_the_optimum_of_the_toy() 
         branches(toy(), ("rows", "block_kv"))
 
 
+@pytest.mark.slow
 def test_ends_do_not_depend_on_how_starts_are_dealt_to_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     how = replace(HOW, starts=23)
     given = branches(toy(), how.axes)

@@ -210,6 +210,7 @@ def test_programs_on_disk_give_the_same_answer_and_bad_ones_are_compiled_anew(
     assert [one.tiling for one in search().top] == [one.tiling for one in first.top]
 
 
+@pytest.mark.slow
 def test_keys_are_split_where_cores_would_idle() -> None:
     """64 tasks of a decode on 20 cores are four rounds for some and three for others; parts of them deal out evenly."""
     spec, work = load_chip("910B3"), load_preset("llama3-8b-decode-32k")
