@@ -44,8 +44,7 @@ def check_rows(qkv: tuple[Any, Any, Any], saved: tuple[Any, Any, Any], d_out: An
 
 def _check_tensors(query: Any, key: Any, value: Any) -> None:
     for name, x in (("query", query), ("key", key), ("value", value)):
-        if not hasattr(x, "shape") or not hasattr(x, "dtype"):
-            raise ValueError(f"{name} of type {type(x).__name__}: must be a tensor")
+        _check_tensor(name, x)
         if len(x.shape) != 4:
             raise ValueError(f"{name} of shape {list(x.shape)}: must be [B, N, S, D]")
     types = [jnp.dtype(x.dtype) for x in (query, key, value)]
@@ -58,6 +57,11 @@ def _check_tensors(query: Any, key: Any, value: Any) -> None:
         raise ValueError(f"query of shape {list(q)} and key of shape {list(k)}: must agree in B and D")
     if q[1] and (k[1] == 0 or q[1] % k[1]):
         raise ValueError(f"query of N1={q[1]} heads and key of N2={k[1]}: N1 must be a multiple of N2")
+
+
+def _check_tensor(name: str, x: Any) -> None:
+    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+        raise ValueError(f"{name} of type {type(x).__name__}: must be a tensor")
 
 
 def _check_kinds(window: Any, settings: Any, extras: Any, lengths: Any) -> None:
@@ -144,8 +148,7 @@ def _check_whole(name: str, given: Any, shapes: Sequence[Shape]) -> None:
 
 
 def _check_shape(name: str, x: Any, shapes: Sequence[Shape]) -> None:
-    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
-        raise ValueError(f"{name} of type {type(x).__name__}: must be a tensor")
+    _check_tensor(name, x)
     if tuple(x.shape) not in shapes:
         allowed = " or ".join(str(list(shape)) for shape in dict.fromkeys(shapes))
         raise ValueError(f"{name} of shape {list(x.shape)}: must be {allowed}")

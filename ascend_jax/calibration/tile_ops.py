@@ -11,12 +11,12 @@ all banks of its own tile: then a repeat takes 2 cycles, else 1. The numbers, an
 """
 
 import math
-import tomllib
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from ascend_jax._toml import read_toml
 from ascend_jax.hardware.spec import NpuSpec
 
 LANES = 64
@@ -79,7 +79,7 @@ def _kind(operation: str, tile: Tile, spec: NpuSpec) -> str:
 @cache
 def numbers() -> dict[str, Any]:
     """``tile_instructions.toml``."""
-    return tomllib.loads((files("ascend_jax.calibration") / "tile_instructions.toml").read_text("utf-8"))
+    return read_toml(files("ascend_jax.calibration") / "tile_instructions.toml")
 
 
 def operations() -> tuple[str, ...]:

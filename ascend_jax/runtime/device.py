@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from ascend_jax._toml import read_toml
 from ascend_jax.runtime.engine.scheduler import Cores, Queue
 from ascend_jax.runtime.errors import AclError
 from ascend_jax.runtime.memory.device import DeviceMemory
@@ -37,7 +37,7 @@ NPU_ARCH = {"310p": 2002, "310b": 3002, "910a": 1001, "910p": 1001, "910b": 2201
 @cache
 def links() -> dict[str, Any]:
     """Rates between host and devices."""
-    return tomllib.loads(files("ascend_jax.runtime").joinpath("links.toml").read_text(encoding="utf-8"))
+    return read_toml(files("ascend_jax.runtime") / "links.toml")
 
 
 class Device:

@@ -5,7 +5,6 @@ The table is ``error_codes.toml``. The first digit of a code says who can help: 
 """
 
 import threading
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -13,6 +12,7 @@ from functools import cache, wraps
 from importlib.resources import files
 from typing import Any, ParamSpec, TypeVar
 
+from ascend_jax._toml import read_toml
 from ascend_jax.attention.errors import AclnnError
 
 UNKNOWN = 500000
@@ -173,7 +173,7 @@ def recorded(function: Callable[P, R]) -> Callable[P, R]:
 
 @cache
 def _document() -> dict[str, Any]:
-    return tomllib.loads((files("ascend_jax.runtime") / "error_codes.toml").read_text("utf-8"))
+    return read_toml(files("ascend_jax.runtime") / "error_codes.toml")
 
 
 def _rebuild(kind: type[AclError], code: int, what: str, cause: str, remedy: str, category: str) -> AclError:

@@ -1,12 +1,13 @@
 """The presets as plain rows: names, shapes and masks of published models. Imports no jax, so that listing them is quick."""
 
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from typing import Any
+
+from ascend_jax._toml import read_toml
 
 PHASES = ("prefill", "decode", "encode")
 DECODE_BATCH = 8
@@ -38,8 +39,8 @@ class Preset:
 @cache
 def preset_table() -> dict[str, Preset]:
     """Every preset by name, in the order of ``presets.toml`` (which gives the source of each model)."""
-    text = resources.files("ascend_jax.workload").joinpath("presets.toml").read_text(encoding="utf-8")
-    return {row.name: row for model, entry in tomllib.loads(text).items() for row in preset_rows(model, entry)}
+    table = read_toml(resources.files("ascend_jax.workload") / "presets.toml")
+    return {row.name: row for model, entry in table.items() for row in preset_rows(model, entry)}
 
 
 def preset_names() -> tuple[str, ...]:
